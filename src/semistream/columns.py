@@ -1,0 +1,227 @@
+"""Arrow columns as flat NumPy arrays, and back.
+
+Everything that stores rows (the relation's pages, the join's window) stores them as flat
+arrays, so that a hot loop can gather any row without asking Arrow. A column is held in one of
+three encodings, chosen by its type alone:
+
+========  =====================================  =================================
+encoding  for                                    parts
+========  =====================================  =================================
+FIXED     numbers, dates, times, decimals, bool  values [, validity]
+BYTES     strings and binaries                   lengths, data [, validity]
+NESTED    lists, structs, maps, null             one Arrow IPC message
+========  =====================================  =================================
+
+Validity is one byte per row and is left out where no value is null. Dictionary-encoded and
+view-typed columns are stored as the plain type they stand for.
+"""
+
+from enum import Enum
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+Validity: TypeAlias = NDArray[np.uint8]
+
+
+class Encoding(Enum):
+    """How a column's values lie in memory and on disk."""
+
+    FIXED = "fixed"
+    BYTES = "bytes"
+    NESTED = "nested"
+
+
+def plain_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type a column is stored as: dictionaries and views become what they stand for."""
+    if pa.types.is_dictionary(dtype) or pa.types.is_run_end_encoded(dtype):
+        return plain_type(dtype.value_type)
+    if pa.types.is_string_view(dtype):
+        return pa.string()
+    if pa.types.is_binary_view(dtype):
+        return pa.binary()
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in dtype.fields])
+    if pa.types.is_map(dtype):
+        return pa.map_(
+            plain_type(dtype.key_type),
+            dtype.item_field.with_type(plain_type(dtype.item_type)),
+            keys_sorted=dtype.keys_sorted,
+        )
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.list_(
+            dtype.value_field.with_type(plain_type(dtype.value_type)), dtype.list_size
+        )
+    if pa.types.is_list(dtype) or pa.types.is_list_view(dtype):
+        return pa.list_(dtype.value_field.with_type(plain_type(dtype.value_type)))
+    if pa.types.is_large_list(dtype) or pa.types.is_large_list_view(dtype):
+        return pa.large_list(dtype.value_field.with_type(plain_type(dtype.value_type)))
+    return dtype
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with every field's type replaced by its `plain_type`."""
+    return pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+
+
+def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with every column in its `plain_type`."""
+    columns = [plain_array(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=plain_schema(batch.schema))
+
+
+def plain_array(array: pa.Array) -> pa.Array:
+    """Return the array in its `plain_type`; a no-op for most."""
+    wanted = plain_type(array.type)
+    return array if wanted == array.type else array.cast(wanted)
+
+
+def encoding_of(dtype: pa.DataType) -> Encoding:
+    """Return the encoding of a plain type."""
+    dtype = _storage(dtype)
+    if _is_bytes(dtype):
+        return Encoding.BYTES
+    return Encoding.FIXED if _bit_width(dtype) else Encoding.NESTED
+
+
+def width_bytes(dtype: pa.DataType) -> int:
+    """Return the bytes one value of a FIXED column takes (a bool takes one)."""
+    return max(1, _bit_width(_storage(dtype)) // 8)
+
+
+def numpy_dtype(dtype: pa.DataType) -> np.dtype[Any]:
+    """Return the dtype that carries a FIXED column's bits, whatever they mean."""
+    width = width_bytes(dtype)
+    return np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
+
+
+def split_validity(array: pa.Array) -> Validity | None:
+    """Return one byte per row, 1 where valid, or None where nothing is null."""
+    if not array.null_count:
+        return None
+    bitmap = array.buffers()[0]
+    if bitmap is None:  # the null type has no bitmap: all is null
+        return np.zeros(len(array), np.uint8)
+    return _unpack_bits(bitmap, array.offset, len(array))
+
+
+def split_fixed(array: pa.Array) -> tuple[Array, Validity | None]:
+    """Return the values and the validity of a FIXED column; values are views where possible."""
+    validity = split_validity(array)
+    storage = _storage_array(array)
+    buffer = storage.buffers()[1]
+    if buffer is None:
+        return np.zeros(len(array), numpy_dtype(array.type)), validity
+    if pa.types.is_boolean(storage.type):
+        return _unpack_bits(buffer, storage.offset, len(array)), validity
+    dtype = numpy_dtype(array.type)
+    start = storage.offset * dtype.itemsize
+    return np.frombuffer(buffer, dtype, len(array), start), validity
+
+
+def join_fixed(dtype: pa.DataType, values: Array, validity: Validity | None) -> pa.Array:
+    """Return an Arrow array over the given values, the inverse of `split_fixed`."""
+    storage = _storage(dtype)
+    count = len(values)
+    if pa.types.is_boolean(storage):
+        values = np.packbits(values, bitorder="little")
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    array = pa.Array.from_buffers(storage, count, [_pack_validity(validity), data])
+    return _wrap(dtype, array)
+
+
+def split_bytes(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8], Validity | None]:
+    """Return lengths, data and validity of a BYTES column; data holds the rows back to back."""
+    validity = split_validity(array)
+    storage = _storage_array(array)
+    if validity is not None:
+        storage = pc.fill_null(storage, "" if _is_text(storage.type) else b"")
+    if len(storage) == 0:
+        return np.zeros(0, np.int32), np.zeros(0, np.uint8), validity
+    _, offsets_buffer, data_buffer = storage.buffers()
+    offset_dtype = np.int64 if _is_large(storage.type) else np.int32
+    offsets = np.frombuffer(offsets_buffer, offset_dtype)[
+        storage.offset : storage.offset + len(storage) + 1
+    ]
+    if data_buffer is None:
+        data = np.zeros(0, np.uint8)
+    else:
+        data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    return np.diff(offsets).astype(np.int32, copy=False), data, validity
+
+
+def join_bytes(
+    dtype: pa.DataType,
+    lengths: NDArray[np.int32],
+    data: NDArray[np.uint8],
+    validity: Validity | None,
+) -> pa.Array:
+    """Return an Arrow array over rows that lie back to back, the inverse of `split_bytes`."""
+    storage = _storage(dtype)
+    offsets = np.zeros(len(lengths) + 1, np.int64 if _is_large(storage) else np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    buffers = [_pack_validity(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return _wrap(dtype, pa.Array.from_buffers(storage, len(lengths), buffers))
+
+
+def nested_to_message(array: pa.Array) -> pa.Buffer:
+    """Return a NESTED column as one Arrow IPC message."""
+    return pa.record_batch([array], names=["c"]).serialize()
+
+
+def nested_from_message(dtype: pa.DataType, message: Any) -> pa.Array:
+    """Return the column that `nested_to_message` wrote, without copying it."""
+    schema = pa.schema([pa.field("c", dtype)])
+    return pa.ipc.read_record_batch(pa.py_buffer(message), schema).column(0)
+
+
+def _storage(dtype: pa.DataType) -> pa.DataType:
+    return dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
+
+
+def _storage_array(array: pa.Array) -> pa.Array:
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def _wrap(dtype: pa.DataType, storage: pa.Array) -> pa.Array:
+    if isinstance(dtype, pa.BaseExtensionType):
+        return dtype.wrap_array(storage)
+    return storage
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
+
+
+def _is_large(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype))
+
+
+def _is_bytes(dtype: pa.DataType) -> bool:
+    return _is_text(dtype) or _is_large(dtype) or bool(pa.types.is_binary(dtype))
+
+
+def _bit_width(dtype: pa.DataType) -> int:
+    """Return the bits of a fixed-width leaf type, 0 for every other type."""
+    if pa.types.is_nested(dtype) or pa.types.is_null(dtype) or _is_bytes(dtype):
+        return 0
+    try:
+        return int(dtype.bit_width)
+    except ValueError:
+        return 0
+
+
+def _unpack_bits(bitmap: pa.Buffer, offset: int, count: int) -> NDArray[np.uint8]:
+    first = offset // 8
+    raw = np.frombuffer(bitmap, np.uint8)[first : (offset + count + 7) // 8]
+    return np.unpackbits(raw, bitorder="little")[offset - 8 * first :][:count]
+
+
+def _pack_validity(validity: Validity | None) -> pa.Buffer | None:
+    if validity is None:
+        return None
+    return pa.py_buffer(np.packbits(validity, bitorder="little"))

@@ -1,0 +1,1 @@
+"""The papers' cost models: equations, one file per algorithm. Imports nothing from `join`."""

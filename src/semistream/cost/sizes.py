@@ -1,0 +1,26 @@
+"""What the parts of a join take in memory: the numbers that every memory equation is fed with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of the structures of a join over one relation and one stream schema.
+
+    ===================  ======================================================================
+    field                symbol in `meshjoin.txt`, table 1
+    ===================  ======================================================================
+    `page_count`         N_R
+    `disk_bytes(b)`      b · v_P; only the columns that are read count, so v_P depends on them
+    `tuple_bytes`        f · v_S + sizeof(ptr): a waiting tuple in H, with its place in Q
+    `output_row_bytes`   (not in the paper) a row of the output buffer
+    `table_bytes`        (not in the paper) the page table with index and checksums
+    ===================  ======================================================================
+    """
+
+    page_count: int
+    disk_bytes: Callable[[int], int]
+    tuple_bytes: float
+    output_row_bytes: int
+    table_bytes: int

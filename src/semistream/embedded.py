@@ -1,0 +1,82 @@
+"""The join without Spark: record batches in, record batches out."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import pyarrow as pa
+
+from semistream.join.operator import Operator
+from semistream.join.registry import AUTO, make_operator
+from semistream.join.spec import Columns, On, resolve
+from semistream.relation.relation import Relation
+from semistream.units import parse_bytes
+
+DEFAULT_MEMORY = "64MB"
+
+
+def join(
+    batches: Iterable[pa.RecordBatch],
+    relation: Relation,
+    *,
+    on: On | None = None,
+    how: str = "left",
+    columns: Columns | None = None,
+    memory: int | str = DEFAULT_MEMORY,
+    algorithm: str = AUTO,
+    suffix: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Join a stream of record batches with a relation, within a memory budget.
+
+    Lazy: rows are pulled from `batches` as there is room for them. The output has all columns
+    of the stream, then those of the relation that were asked for; its rows are in no particular
+    order. An empty batch means "nothing for now" and lets the join go on with what it has.
+
+    >>> from semistream import build_relation
+    >>> import tempfile
+    >>> products = pa.table({"product_id": [1, 2], "name": ["pen", "ink"]})
+    >>> products = build_relation(products, tempfile.mkdtemp(), key="product_id")
+    >>> sales = pa.record_batch({"product_id": [2, 3], "quantity": [5, 7]})
+    >>> for batch in join([sales], products, how="left", memory="20MB"):
+    ...     print(batch.to_pylist())
+    [{'product_id': 2, 'quantity': 5, 'name': 'ink'}]
+    [{'product_id': 3, 'quantity': 7, 'name': None}]
+    """
+    operator, batches = prepare(
+        batches,
+        relation,
+        on=on,
+        how=how,
+        columns=columns,
+        memory=memory,
+        algorithm=algorithm,
+        suffix=suffix,
+    )
+    return iter(()) if operator is None else operator.join(batches)
+
+
+def prepare(
+    batches: Iterable[pa.RecordBatch],
+    relation: Relation,
+    *,
+    on: On | None = None,
+    how: str = "left",
+    columns: Columns | None = None,
+    memory: int | str = DEFAULT_MEMORY,
+    algorithm: str = AUTO,
+    suffix: str | None = None,
+) -> tuple[Operator | None, Iterable[pa.RecordBatch]]:
+    """Return the operator that `join` would run, and the batches to run it on.
+
+    For those who want the operator's telemetry and ledger. A reader knows its schema; from any
+    other source the first batch is taken to learn it, and there is no operator without one.
+    """
+    if isinstance(batches, pa.RecordBatchReader):
+        schema = batches.schema
+    else:
+        batches = iter(batches)
+        first = next(batches, None)
+        if first is None:
+            return None, ()
+        batches, schema = chain([first], batches), first.schema
+    spec = resolve(relation, schema, on=on, how=how, columns=columns, suffix=suffix)
+    return make_operator(algorithm, relation, spec, parse_bytes(memory)), batches

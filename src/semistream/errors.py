@@ -1,0 +1,58 @@
+"""Every error a user can meet, one class per remedy.
+
+Each message says who complains, what was needed, what came instead, and what to do.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class SemistreamError(Exception):
+    """Base of all errors that Semistream raises on purpose."""
+
+
+class BudgetError(SemistreamError):
+    """The memory budget is too small. Remedy: raise ``memory`` to what the message says."""
+
+
+class ColumnError(SemistreamError):
+    """A column is missing, ambiguous or clashes. Remedy: name the columns differently."""
+
+
+class KeyTypeError(SemistreamError):
+    """A key column has a type that cannot be joined on. Remedy: cast it."""
+
+
+class OptionError(SemistreamError):
+    """An argument has a value that does not exist. Remedy: use one of the listed values."""
+
+
+class RelationNotFoundError(SemistreamError):
+    """The path holds no relation. Remedy: build one there, or correct the path."""
+
+
+class RelationFormatError(SemistreamError):
+    """The relation was written in a format this version cannot read. Remedy: upgrade or rebuild."""
+
+
+class CorruptRelationError(SemistreamError):
+    """Stored bytes are not what was written. Remedy: rebuild the snapshot that is named."""
+
+
+class BuildError(SemistreamError):
+    """A relation could not be built; the earlier snapshot, if any, is untouched."""
+
+
+class RoutingError(SemistreamError):
+    """A task received rows of another partition. Remedy: let ``enrich`` do the partitioning."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the nearest known name, else an empty string.
+
+    >>> did_you_mean("prodct_id", ["product_id", "price"])
+    " Did you mean 'product_id'?"
+    """
+    candidates = {k.lower(): k for k in known}
+    near = get_close_matches(name.lower(), candidates, n=1)
+    return f" Did you mean {candidates[near[0]]!r}?" if near else ""

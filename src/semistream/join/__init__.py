@@ -1,0 +1,1 @@
+"""The join operators: `Iterator[RecordBatch]` in, `Iterator[RecordBatch]` out."""

@@ -1,0 +1,222 @@
+"""The disk buffer: b pages of R in memory, keys first.
+
+`load` reads only the key codes of the pages, 8 bytes a row. The columns that the join adds are
+read when rows have matched, just for the pages on which they lie, one column at a time into one
+arena that all columns share. So a scan of R costs the bytes of its keys plus the bytes of what
+was hit, and the buffer holds the codes and the widest column of b pages, never whole rows.
+
+Memory: codes (8 bytes a row) + the arena (the widest column's parts over b pages). Rows that were
+gathered are new arrays and belong to the output buffer.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.columns import (
+    Encoding,
+    encoding_of,
+    join_bytes,
+    join_fixed,
+    nested_from_message,
+    numpy_dtype,
+)
+from semistream.join.kernels import gather_bytes, rows_in_runs, starts_of, touched_pages
+from semistream.join.rows import gather_from_chunks
+from semistream.relation.layout import part_names
+from semistream.relation.reader import CODES, PageReader
+
+_ALIGN = 64
+# Pages between two hits that are cheaper to read along than to skip with another request.
+READ_THROUGH_PAGES = 2
+
+
+def disk_buffer_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
+    """Return what a disk buffer of this many pages takes."""
+    arena = max((slab_bytes(reader, column, pages) for column in columns), default=0)
+    return reader.most_part_bytes(CODES, pages) + arena
+
+
+def slab_bytes(reader: PageReader, column: str, pages: int) -> int:
+    """Return what one column takes in memory over any run of this many pages."""
+    schema = reader.manifest.schema
+    index = schema.get_field_index(column)
+    if index not in reader.manifest.stored_fields:
+        return 0
+    names = part_names(index, schema.field(index).type)
+    size = sum(_aligned(reader.most_part_bytes(name, pages)) for name in names.values())
+    row_bytes = reader.most_part_bytes(CODES, pages)  # 8 bytes a row: the room for row starts
+    if "lengths" in names:
+        size += _aligned(row_bytes)
+    if "validity" in names and reader.most_part_bytes(names["validity"], reader.page_count):
+        size += _aligned(row_bytes // 8)
+    return size
+
+
+class DiskBuffer:
+    """Some consecutive pages of R: their codes at once, their columns on demand."""
+
+    def __init__(self, reader: PageReader, columns: Sequence[str], pages: int) -> None:
+        """Allocate room for `pages` pages."""
+        self._reader = reader
+        self._codes = np.empty(reader.most_part_bytes(CODES, pages) // 8, np.int64)
+        arena_bytes = max((slab_bytes(reader, c, pages) for c in columns), default=0)
+        arena = np.empty(arena_bytes, np.uint8)
+        self._slabs = {column: Slab(reader, column, arena) for column in columns}
+        self._first = 0
+        self._last = 0
+        self.codes: NDArray[np.int64] = self._codes[:0]
+        self.bytes_read = 0
+
+    def load(self, first: int, last: int) -> None:
+        """Bring in the key codes of pages ``first … last - 1``."""
+        count = self._reader.read_codes(first, last, self._codes)
+        self._first, self._last = first, last
+        self.codes = self._codes[:count]
+        self.bytes_read += self.codes.nbytes
+
+    def gather(self, columns: Sequence[str], rows: NDArray[np.int64]) -> list[pa.Array]:
+        """Return columns of the rows, which ascend and count from the first row loaded."""
+        if not columns:
+            return []
+        bounds = self._reader.row_bounds
+        touched = touched_pages(rows, bounds, self._first, self._last)
+        firsts, lasts = merge_runs(touched, self._first)
+        places = rows_in_runs(rows, bounds, self._first, firsts, lasts)
+        runs = list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+        return [self._gather_column(column, rows, places, runs) for column in columns]
+
+    def _gather_column(
+        self,
+        column: str,
+        rows: NDArray[np.int64],
+        places: NDArray[np.int64],
+        runs: list[tuple[int, int]],
+    ) -> pa.Array:
+        slab = self._slabs[column]
+        if slab.is_implied:
+            return slab.from_codes(self.codes[rows])
+        self.bytes_read += slab.load(runs)
+        return slab.gather(places)
+
+
+def merge_runs(
+    touched: NDArray[np.bool_], first_page: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return first and last (exclusive) pages of the runs to read, short gaps read along.
+
+    >>> merge_runs(np.array([1, 0, 1, 0, 0, 0, 0, 1], bool), 10)
+    (array([10, 17]), array([13, 18]))
+    """
+    pages = np.flatnonzero(touched) + first_page
+    breaks = np.flatnonzero(np.diff(pages) > READ_THROUGH_PAGES + 1)
+    firsts = pages[np.concatenate([[0], breaks + 1])]
+    lasts = pages[np.concatenate([breaks, [len(pages) - 1]])] + 1
+    return firsts, lasts
+
+
+class Slab:
+    """One column of some runs of pages, read into memory that the caller lends."""
+
+    def __init__(self, reader: PageReader, column: str, arena: NDArray[np.uint8]) -> None:
+        """Prepare to read a column into `arena`."""
+        index = reader.manifest.schema.get_field_index(column)
+        self._reader = reader
+        self._dtype = reader.manifest.schema.field(index).type
+        self._encoding = encoding_of(self._dtype)
+        self._names = part_names(index, self._dtype)
+        self._arena = arena
+        self._used = 0
+        self._validity: NDArray[np.uint8] | None = None
+        self._values: NDArray[np.uint8] = arena[:0]
+        self._lengths: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._starts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._messages: dict[int, pa.Array] = {}
+        self._page_starts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.is_implied = index not in reader.manifest.stored_fields
+
+    def from_codes(self, codes: NDArray[np.int64]) -> pa.Array:
+        """Return a lone integer key, which is stored only as its code."""
+        return join_fixed(pa.int64(), codes, None).cast(self._dtype)
+
+    def load(self, runs: list[tuple[int, int]]) -> int:
+        """Read the column of these runs of pages back to back; return the bytes read."""
+        self._used = 0
+        if self._encoding is Encoding.NESTED:
+            self._load_messages(runs)
+        elif self._encoding is Encoding.FIXED:
+            self._values = self._read("values", runs).view(numpy_dtype(self._dtype))
+            self._validity = self._read_validity(runs)
+        else:
+            self._lengths = self._read("lengths", runs).view(np.int32)
+            self._values = self._read("data", runs)
+            self._starts = self._lend(8 * len(self._lengths)).view(np.int64)
+            starts_of(self._lengths, self._starts)
+            self._validity = self._read_validity(runs)
+        return self._used
+
+    def gather(self, places: NDArray[np.int64]) -> pa.Array:
+        """Return rows of what was loaded, as a new array."""
+        if self._encoding is Encoding.NESTED:
+            page = np.searchsorted(self._page_starts, places, "right").astype(np.int32) - 1
+            row = (places - self._page_starts[page]).astype(np.int32)
+            return gather_from_chunks(self._dtype, self._messages, page, row)
+        validity = None if self._validity is None else self._validity[places]
+        if self._encoding is Encoding.FIXED:
+            return join_fixed(self._dtype, self._values[places], validity)
+        lengths, data = gather_bytes(self._values, self._starts, self._lengths, places)
+        return join_bytes(self._dtype, lengths, data, validity)
+
+    def _lend(self, size: int) -> NDArray[np.uint8]:
+        """Return the next free bytes of the arena."""
+        start = self._used
+        self._used += _aligned(size)
+        assert start + size <= len(self._arena), "the disk buffer's arena was sized too small"
+        return self._arena[start : start + size]
+
+    def _read(self, part: str, runs: list[tuple[int, int]]) -> NDArray[np.uint8]:
+        name = self._names[part]
+        sizes = [self._reader.part_bytes(name, a, b) for a, b in runs]
+        out = self._lend(sum(sizes))
+        at = 0
+        for (a, b), size in zip(runs, sizes, strict=True):
+            if size:
+                self._reader.read_part(name, a, b, out[at : at + size])
+            at += size
+        return out
+
+    def _read_validity(self, runs: list[tuple[int, int]]) -> NDArray[np.uint8] | None:
+        name = self._names["validity"]
+        if not any(self._reader.part_bytes(name, a, b) for a, b in runs):
+            return None
+        bounds = self._reader.row_bounds
+        out = self._lend(int(sum(bounds[b] - bounds[a] for a, b in runs)))
+        out[:] = 1  # extents without nulls store no validity
+        at = 0
+        for page in (page for a, b in runs for page in range(a, b)):
+            size = self._reader.part_bytes(name, page, page + 1)
+            if size:
+                self._reader.read_part(name, page, page + 1, out[at : at + size])
+            at += int(bounds[page + 1] - bounds[page])
+        return out
+
+    def _load_messages(self, runs: list[tuple[int, int]]) -> None:
+        pages = [page for a, b in runs for page in range(a, b)]
+        image = self._read("message", runs)
+        bounds = self._reader.row_bounds
+        self._messages = {}
+        starts = []
+        at = row = 0
+        for i, page in enumerate(pages):
+            size = self._reader.part_bytes(self._names["message"], page, page + 1)
+            self._messages[i] = nested_from_message(self._dtype, image[at : at + size])
+            starts.append(row)
+            at += size
+            row += int(bounds[page + 1] - bounds[page])
+        self._page_starts = np.array(starts, np.int64)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGN) * _ALIGN

@@ -1,0 +1,87 @@
+"""MESHJOIN: a cyclic scan of R meshed with a sliding window over the stream.
+
+From "Supporting Streaming Updates in an Active Data Warehouse" (`meshjoin.txt`), section 3.1.
+
+::
+
+              w tuples in                         w tuples out (they have met all of R)
+    stream ──────────────►  ┌──────────────────┐ ────────────────►
+                            │  window: k · w   │
+                            └────────▲─────────┘
+                                     │ each read is probed against the whole window
+                            ┌────────┴─────────┐
+              R:  p0 p1 … ►│ b pages          │► … back to p0 after k = ⌈N_R/b⌉ reads
+                            └──────────────────┘
+
+Algorithm (figure 4 of the paper), one iteration:
+
+1. if Q holds k batches, the oldest has met all of R: it leaves (lines 3-6);
+2. w tuples of the stream enter H, and Q (lines 7-8);
+3. the next b pages are read, and each of their rows is probed against H (lines 2, 9-10).
+
+The driver does the steps; this tactic decides the numbers. The cycle is k reads of b pages, the
+last of them shorter where b does not divide N_R. It may start anywhere: with the read that holds
+`start_page`.
+
+Invariants: a batch stays for exactly k reads, which together are all of R, each page once. When
+the stream ends or pauses, empty batches enter Q, so that the others still leave in turn.
+
+Memory: equation 1 of the paper, `semistream.cost.meshjoin`. Cost: k reads of R for every k·w
+tuples; each tuple costs one insertion, one expiry, and its share of a scan that the whole window
+shares. No index is needed, and skew neither helps nor hurts.
+
+Degenerate cases: R of one read (k = 1): a batch enters, is joined and leaves. A budget that
+leaves w = 1 still runs. A stream shorter than the window costs one cycle and a bit.
+"""
+
+from dataclasses import dataclass, field
+
+from semistream.cost.meshjoin import settings_for_budget
+from semistream.cost.sizes import Sizes
+from semistream.join.window import Window
+
+
+@dataclass(slots=True)
+class MeshJoin:
+    """The tactic of MESHJOIN."""
+
+    page_count: int
+    pages_per_read: int  # b
+    tuples_per_read: int  # w
+    reads_per_cycle: int  # k
+    output_rows: int
+    start_page: int = 0
+    _reads_done: int = field(default=0, init=False)
+
+    @classmethod
+    def for_budget(cls, sizes: Sizes, budget_bytes: int, start_page: int = 0) -> "MeshJoin":
+        """Return MESHJOIN with w and b chosen for a budget."""
+        settings = settings_for_budget(sizes, budget_bytes)
+        return cls(
+            page_count=sizes.page_count,
+            pages_per_read=settings.pages_per_read,
+            tuples_per_read=settings.tuples_per_read,
+            reads_per_cycle=settings.reads_per_cycle,
+            output_rows=settings.output_rows,
+            start_page=start_page % sizes.page_count,
+        )
+
+    @property
+    def window_tuples(self) -> int:
+        """The size of the sliding window, w·N_R/b."""
+        return self.tuples_per_read * self.reads_per_cycle
+
+    def leaving(self, window: Window) -> int:
+        """Lines 3-6: once Q is full, its oldest batch leaves."""
+        return window.queue.popleft() if len(window.queue) == self.reads_per_cycle else 0
+
+    def entering(self, window: Window) -> int:
+        """Line 7: w tuples enter."""
+        return self.tuples_per_read
+
+    def next_pages(self, window: Window) -> tuple[int, int]:
+        """Line 2: the next b pages of the cycle."""
+        read = (self.start_page // self.pages_per_read + self._reads_done) % self.reads_per_cycle
+        self._reads_done += 1
+        first = read * self.pages_per_read
+        return first, min(first + self.pages_per_read, self.page_count)

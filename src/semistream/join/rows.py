@@ -1,0 +1,260 @@
+"""Stream rows at rest: columns of the waiting tuples, addressed by slot.
+
+The window has a fixed number of slots. For each column of the stream a store of its own keeps
+the values of all slots, in the encodings of `semistream.columns`:
+
+=============  ==============================================================================
+`FixedStore`   one array, one element per slot
+`BytesStore`   an arena that rows are appended to; what has left is squeezed out when it is full
+`NestedStore`  the Arrow arrays as they came; each is dropped when its last row has left
+=============  ==============================================================================
+
+Memory: allocated once, at construction, except for `NestedStore`, which holds at most its share.
+Slots and, for variable widths, bytes are both limits; `room` says how many rows still fit.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from semistream.columns import (
+    Encoding,
+    encoding_of,
+    join_bytes,
+    join_fixed,
+    numpy_dtype,
+    plain_array,
+    split_bytes,
+    split_fixed,
+    width_bytes,
+)
+from semistream.join.kernels import compact_bytes, gather_bytes, scatter_bytes
+
+Slots: TypeAlias = NDArray[np.int64]
+ARENA_SLACK = 1.25
+
+
+class ColumnStore(Protocol):
+    """The values of one column, for all slots."""
+
+    def room(self, column: pa.Array) -> int:
+        """Return how many of the first rows of a column fit now."""
+        ...
+
+    def put(self, slots: Slots, column: pa.Array, live: Callable[[], Slots]) -> None:
+        """Store values at free slots; `live` gives the slots in use, oldest first."""
+        ...
+
+    def drop(self, slots: Slots) -> None:
+        """Forget the values at these slots, the oldest in use."""
+        ...
+
+    def gather(self, slots: Slots) -> pa.Array:
+        """Return the values at these slots, in this order."""
+        ...
+
+
+def bytes_per_slot(dtype: pa.DataType, value_bytes: float) -> float:
+    """Return what a slot takes in the store of a type whose values take so much on average."""
+    encoding = encoding_of(dtype)
+    if encoding is Encoding.FIXED:
+        return width_bytes(dtype) + 1
+    bookkeeping = 8 + 4 + 1 if encoding is Encoding.BYTES else 8
+    return bookkeeping + ARENA_SLACK * value_bytes
+
+
+def average_value_bytes(column: pa.Array) -> float:
+    """Return what a value takes on average in a sample, at least one byte."""
+    return max(1.0, column.nbytes / max(1, len(column)))
+
+
+def make_store(dtype: pa.DataType, capacity: int, value_bytes: float) -> ColumnStore:
+    """Return the store for a column of a plain type."""
+    encoding = encoding_of(dtype)
+    if encoding is Encoding.FIXED:
+        return FixedStore(dtype, capacity)
+    arena_bytes = int(capacity * value_bytes * ARENA_SLACK)
+    if encoding is Encoding.BYTES:
+        return BytesStore(dtype, capacity, arena_bytes)
+    return NestedStore(dtype, capacity, arena_bytes)
+
+
+class _NullTracker:
+    """One validity byte per slot, looked at only once a null has been seen."""
+
+    def __init__(self, capacity: int) -> None:
+        self._validity = np.ones(capacity, np.uint8)
+        self._seen = False
+
+    def put(self, slots: Slots, validity: NDArray[np.uint8] | None) -> None:
+        if validity is not None:
+            self._seen = True
+        if self._seen:
+            self._validity[slots] = 1 if validity is None else validity
+
+    def gather(self, slots: Slots) -> NDArray[np.uint8] | None:
+        return self._validity[slots] if self._seen else None
+
+
+class FixedStore:
+    """A column of fixed width: one array element per slot."""
+
+    def __init__(self, dtype: pa.DataType, capacity: int) -> None:
+        """Allocate all slots."""
+        self._dtype = dtype
+        self._values = np.zeros(capacity, numpy_dtype(dtype))
+        self._nulls = _NullTracker(capacity)
+
+    def room(self, column: pa.Array) -> int:
+        """All fit: slots are the only limit."""
+        return len(column)
+
+    def put(self, slots: Slots, column: pa.Array, live: Callable[[], Slots]) -> None:
+        """Store values at free slots."""
+        values, validity = split_fixed(column)
+        self._values[slots] = values
+        self._nulls.put(slots, validity)
+
+    def drop(self, slots: Slots) -> None:
+        """Nothing to do: the slot is overwritten when it is used again."""
+
+    def gather(self, slots: Slots) -> pa.Array:
+        """Return the values at these slots."""
+        return join_fixed(self._dtype, self._values[slots], self._nulls.gather(slots))
+
+
+class BytesStore:
+    """A column of strings or binaries: an arena, and where in it each slot's bytes lie."""
+
+    def __init__(self, dtype: pa.DataType, capacity: int, arena_bytes: int) -> None:
+        """Allocate the slots and the arena."""
+        self._dtype = dtype
+        self._starts = np.zeros(capacity, np.int64)
+        self._lengths = np.zeros(capacity, np.int32)
+        self._nulls = _NullTracker(capacity)
+        self._arena = np.zeros(arena_bytes, np.uint8)
+        self._cursor = 0
+        self._live_bytes = 0
+
+    def room(self, column: pa.Array) -> int:
+        """Return how many of the first rows fit into what the arena has free."""
+        ends = np.cumsum(split_bytes(column)[0], dtype=np.int64)
+        return int(np.searchsorted(ends, len(self._arena) - self._live_bytes, "right"))
+
+    def put(self, slots: Slots, column: pa.Array, live: Callable[[], Slots]) -> None:
+        """Append the rows to the arena, squeezing out what has left if they do not fit."""
+        lengths, data, validity = split_bytes(column)
+        if self._cursor + len(data) > len(self._arena):
+            self._cursor = compact_bytes(self._arena, self._starts, self._lengths, live())
+        self._arena[self._cursor : self._cursor + len(data)] = data
+        scatter_bytes(lengths, slots, self._cursor, self._starts, self._lengths)
+        self._nulls.put(slots, validity)
+        self._cursor += len(data)
+        self._live_bytes += len(data)
+
+    def drop(self, slots: Slots) -> None:
+        """Count the bytes as free; they are squeezed out later."""
+        self._live_bytes -= int(self._lengths[slots].sum())
+
+    def gather(self, slots: Slots) -> pa.Array:
+        """Return the values at these slots."""
+        lengths, data = gather_bytes(self._arena, self._starts, self._lengths, slots)
+        return join_bytes(self._dtype, lengths, data, self._nulls.gather(slots))
+
+
+class NestedStore:
+    """A column of lists, structs or maps: Arrow arrays, and which row of which a slot means."""
+
+    def __init__(self, dtype: pa.DataType, capacity: int, arena_bytes: int) -> None:
+        """Start with no arrays; together they may take `arena_bytes`."""
+        self._dtype = dtype
+        self._chunk_of = np.zeros(capacity, np.int32)
+        self._row_of = np.zeros(capacity, np.int32)
+        self._chunks: dict[int, pa.Array] = {}
+        self._live_rows: dict[int, int] = {}
+        self._next_chunk = 0
+        self._limit_bytes = arena_bytes
+
+    def room(self, column: pa.Array) -> int:
+        """Return how many of the first rows fit, charging each the column's average."""
+        free = self._limit_bytes - sum(c.nbytes for c in self._chunks.values())
+        fitting = int(max(0, free) // average_value_bytes(column))
+        return min(len(column), fitting)
+
+    def put(self, slots: Slots, column: pa.Array, live: Callable[[], Slots]) -> None:
+        """Keep a compact copy of the array."""
+        chunk = self._next_chunk
+        self._next_chunk = (chunk + 1) % (1 << 31)
+        self._chunks[chunk] = pa.concat_arrays([column])
+        self._live_rows[chunk] = len(column)
+        self._chunk_of[slots] = chunk
+        self._row_of[slots] = np.arange(len(column), dtype=np.int32)
+
+    def drop(self, slots: Slots) -> None:
+        """Count rows out, and drop arrays that have none left."""
+        chunks, counts = np.unique(self._chunk_of[slots], return_counts=True)
+        for chunk, count in zip(chunks.tolist(), counts.tolist(), strict=True):
+            self._live_rows[chunk] -= count
+            if not self._live_rows[chunk]:
+                del self._live_rows[chunk], self._chunks[chunk]
+
+    def gather(self, slots: Slots) -> pa.Array:
+        """Return the values at these slots, array by array, then put in order."""
+        return gather_from_chunks(self._dtype, self._chunks, self._chunk_of[slots], self._row_of[slots])
+
+
+def gather_from_chunks(
+    dtype: pa.DataType,
+    chunks: dict[int, pa.Array],
+    chunk_of: NDArray[np.int32],
+    row_of: NDArray[np.int32],
+) -> pa.Array:
+    """Return rows that are spread over several arrays, in the order asked for."""
+    if len(chunk_of) == 0:
+        return pa.array([], dtype)
+    order = np.argsort(chunk_of, kind="stable")
+    present, firsts = np.unique(chunk_of[order], return_index=True)
+    pieces = [
+        chunks[chunk].take(pa.array(row_of[order[a:b]]))
+        for chunk, a, b in zip(
+            present.tolist(), firsts, [*firsts[1:], len(order)], strict=True
+        )
+    ]
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return pc.take(pa.concat_arrays(pieces), pa.array(back))
+
+
+class RowStore:
+    """All columns of the waiting stream tuples."""
+
+    def __init__(self, schema: pa.Schema, capacity: int, value_bytes: Sequence[float]) -> None:
+        """Allocate a store for each column, given the average size of its values."""
+        self._stores = [
+            make_store(field.type, capacity, size)
+            for field, size in zip(schema, value_bytes, strict=True)
+        ]
+
+    def room(self, batch: pa.RecordBatch) -> int:
+        """Return how many of the batch's first rows every column has room for."""
+        columns = zip(self._stores, batch.columns, strict=True)
+        return min((s.room(plain_array(c)) for s, c in columns), default=batch.num_rows)
+
+    def put(self, slots: Slots, batch: pa.RecordBatch, live: Callable[[], Slots]) -> None:
+        """Store the rows of a batch at free slots."""
+        for store, column in zip(self._stores, batch.columns, strict=True):
+            store.put(slots, plain_array(column), live)
+
+    def drop(self, slots: Slots) -> None:
+        """Forget the oldest rows."""
+        for store in self._stores:
+            store.drop(slots)
+
+    def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
+        """Return some columns, or all, of the rows at these slots."""
+        stores = self._stores if columns is None else [self._stores[i] for i in columns]
+        return [store.gather(slots) for store in stores]

@@ -1,0 +1,163 @@
+"""What a join is asked to do: key columns, kind of join, columns to add, output schema."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import pyarrow as pa
+
+from semistream.columns import plain_schema
+from semistream.errors import ColumnError, OptionError, did_you_mean
+from semistream.keys import check_same_type
+from semistream.relation.relation import Relation
+
+How: TypeAlias = Literal["inner", "left", "semi", "anti"]
+On: TypeAlias = str | Sequence[str] | Mapping[str, str]
+Columns: TypeAlias = Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """A join, checked and with all names resolved against both sides."""
+
+    how: How
+    stream_schema: pa.Schema
+    stream_key: tuple[str, ...]  # in the order of the relation's key
+    columns: tuple[str, ...]  # of the relation, to be added
+    output_schema: pa.Schema
+
+    @property
+    def adds_columns(self) -> bool:
+        """Whether the relation's columns appear in the output."""
+        return self.how in ("inner", "left")
+
+    @property
+    def stream_key_indexes(self) -> list[int]:
+        """Where the key columns stand in the stream."""
+        return [self.stream_schema.get_field_index(k) for k in self.stream_key]
+
+    def assemble(
+        self, stream: Sequence[pa.Array], relation: Sequence[pa.Array] | None, count: int
+    ) -> pa.RecordBatch:
+        """Return an output batch; without relation columns they are null."""
+        if relation is None:
+            added = list(self.output_schema)[len(self.stream_schema) :]
+            relation = [pa.nulls(count, field.type) for field in added]
+        return pa.RecordBatch.from_arrays([*stream, *relation], schema=self.output_schema)
+
+    @property
+    def keeps_misses(self) -> bool:
+        """Whether stream rows without a match appear in the output."""
+        return self.how in ("left", "anti")
+
+
+def resolve(
+    relation: Relation,
+    stream_schema: pa.Schema,
+    *,
+    on: On | None = None,
+    how: str = "left",
+    columns: Columns | None = None,
+    suffix: str | None = None,
+    case_sensitive: bool = True,
+) -> JoinSpec:
+    """Check a join against both schemas and return it with all names resolved.
+
+    `on` is a name, a list of names, or a mapping from stream name to relation name; the default
+    is the relation's key. `columns` are the relation's columns to add, the default all but its
+    key; a mapping renames them. Where a name is already taken by the stream, `suffix` is
+    appended, and without one the clash is an error.
+    """
+    if how not in get_args(How):
+        raise OptionError(
+            f"how must be one of {', '.join(get_args(How))}; got {how!r}."
+            f"{did_you_mean(how, get_args(How))}"
+        )
+    names = _Names(case_sensitive)
+    stream_schema = plain_schema(stream_schema)
+    stream_key = _stream_key(relation, stream_schema, on, names)
+    added = _added_columns(relation, columns, names) if how in ("inner", "left") else {}
+    renamed = _settle_clashes(added, stream_schema, suffix, names)
+    fields = [relation.schema.field(n).with_name(out).with_nullable(True) for n, out in renamed]
+    return JoinSpec(
+        how=how,  # type: ignore[arg-type]
+        stream_schema=stream_schema,
+        stream_key=stream_key,
+        columns=tuple(added),
+        output_schema=pa.schema([*stream_schema, *fields]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """How names are compared: as Spark's analyzer does, or to the letter."""
+
+    case_sensitive: bool
+
+    def fold(self, name: str) -> str:
+        return name if self.case_sensitive else name.lower()
+
+    def find(self, name: str, schema: pa.Schema, side: str) -> str:
+        """Return the schema's own spelling of a name, or raise `ColumnError`."""
+        found = [n for n in schema.names if self.fold(n) == self.fold(name)]
+        if len(found) == 1:
+            return str(found[0])
+        if found:
+            raise ColumnError(f"{name!r} is ambiguous in the {side}: it has {', '.join(found)}")
+        raise ColumnError(
+            f"column {name!r} is not in the {side}, which has "
+            f"{', '.join(schema.names)}.{did_you_mean(name, schema.names)}"
+        )
+
+
+def _stream_key(
+    relation: Relation, stream_schema: pa.Schema, on: On | None, names: _Names
+) -> tuple[str, ...]:
+    if on is None:
+        on = relation.key
+    if isinstance(on, str):
+        on = [on]
+    pairs = dict(on) if isinstance(on, Mapping) else {n: n for n in on}
+    by_relation = {names.find(r, relation.schema, "relation"): s for s, r in pairs.items()}
+    if set(by_relation) != set(relation.key) or len(by_relation) != len(pairs):
+        raise ColumnError(
+            f"the relation's key is ({', '.join(relation.key)}), but on names "
+            f"({', '.join(pairs.values())}); name each key column once, or map the stream's "
+            "names to them: on={'stream_column': 'relation_column'}"
+        )
+    found = tuple(names.find(by_relation[k], stream_schema, "stream") for k in relation.key)
+    for ours, theirs in zip(relation.key, found, strict=True):
+        check_same_type(
+            relation.schema.field(ours).type, stream_schema.field(theirs).type, ours, theirs
+        )
+    return found
+
+
+def _added_columns(
+    relation: Relation, columns: Columns | None, names: _Names
+) -> dict[str, str]:
+    """Return relation name → output name."""
+    if columns is None:
+        columns = [n for n in relation.schema.names if n not in relation.key]
+    if isinstance(columns, str):
+        columns = [columns]
+    pairs = dict(columns) if isinstance(columns, Mapping) else {n: n for n in columns}
+    return {names.find(n, relation.schema, "relation"): out for n, out in pairs.items()}
+
+
+def _settle_clashes(
+    added: dict[str, str], stream_schema: pa.Schema, suffix: str | None, names: _Names
+) -> list[tuple[str, str]]:
+    taken = {names.fold(n) for n in stream_schema.names}
+    settled = []
+    for name, wanted in added.items():
+        out = wanted + suffix if suffix and names.fold(wanted) in taken else wanted
+        if names.fold(out) in taken:
+            raise ColumnError(
+                f"column {out!r} would appear twice in the output. Rename the relation's with "
+                f"columns={{{name!r}: 'another_name'}}, leave it out of columns, or pass "
+                "suffix='_r'"
+            )
+        taken.add(names.fold(out))
+        settled.append((name, out))
+    return settled

@@ -1,0 +1,121 @@
+"""The stream as the operators read it: a few tuples at a time, each with its key code.
+
+A `StreamBuffer` pulls a batch from the source only when it has none left, which is the
+back-pressure. It sorts out at once the tuples that cannot match anything: those without a key,
+and those whose code lies outside the relation's range. An empty batch from the source means
+"nothing for now": the operator goes on with what it has.
+
+Memory: the one batch that the source handed over, which is the source's.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.columns import plain_batch
+from semistream.errors import RoutingError
+from semistream.join.spec import JoinSpec
+from semistream.keys import KeyCoder
+
+
+@dataclass(frozen=True, slots=True)
+class Tuples:
+    """Stream rows with their key codes."""
+
+    batch: pa.RecordBatch
+    codes: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def split(self, count: int) -> tuple["Tuples", "Tuples"]:
+        """Return the first `count` rows and the rest."""
+        return (
+            Tuples(self.batch[:count], self.codes[:count]),
+            Tuples(self.batch[count:], self.codes[count:]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Which partition's tuples a task may see."""
+
+    partition: int
+    partition_count: int
+
+    def check(self, codes: NDArray[np.int64]) -> None:
+        """Raise `RoutingError` if any code belongs to another partition."""
+        strays = int(np.count_nonzero(codes % self.partition_count != self.partition))
+        if strays:
+            raise RoutingError(
+                f"the task of partition {self.partition} received {strays} rows of other "
+                "partitions. Do not repartition between enrich's steps; if the stream's keys were "
+                "hashed elsewhere, use semistream.enrich on the plain key columns"
+            )
+
+
+class StreamBuffer:
+    """Hands out tuples that may match, and keeps those that cannot for the caller to collect."""
+
+    def __init__(
+        self,
+        source: Iterable[pa.RecordBatch],
+        spec: JoinSpec,
+        coder: KeyCoder,
+        code_range: tuple[int, int],
+        routing: Routing | None,
+    ) -> None:
+        """Begin with nothing read."""
+        self._source: Iterator[pa.RecordBatch] = iter(source)
+        self._key = spec.stream_key_indexes
+        self._coder = coder
+        self._range = code_range
+        self._routing = routing
+        self._waiting: Tuples | None = None
+        self._hopeless: list[pa.RecordBatch] = []
+        self.is_exhausted = False
+        self.row_count = 0
+        self.null_key_rows = 0
+
+    def pull(self) -> bool:
+        """Make sure tuples wait, reading a batch if none do; False if the source gave none."""
+        if self._waiting is None and not self.is_exhausted:
+            batch = next(self._source, None)
+            if batch is None:
+                self.is_exhausted = True
+            elif batch.num_rows:
+                self._accept(plain_batch(batch))
+        return self._waiting is not None
+
+    def peek(self) -> pa.RecordBatch | None:
+        """Return the waiting rows without taking them."""
+        return None if self._waiting is None else self._waiting.batch
+
+    def take(self, count: int) -> Tuples:
+        """Take at most `count` of the waiting tuples."""
+        assert self._waiting is not None
+        taken, rest = self._waiting.split(count)
+        self._waiting = rest if len(rest) else None
+        return taken
+
+    def take_hopeless(self) -> list[pa.RecordBatch]:
+        """Take the rows that cannot match, found since the last call."""
+        hopeless, self._hopeless = self._hopeless, []
+        return hopeless
+
+    def _accept(self, batch: pa.RecordBatch) -> None:
+        codes, has_key = self._coder.codes([batch.column(i) for i in self._key])
+        if self._routing:
+            self._routing.check(codes[has_key])
+        self.row_count += batch.num_rows
+        self.null_key_rows += len(has_key) - int(np.count_nonzero(has_key))
+        hopeful = has_key & (codes >= self._range[0]) & (codes <= self._range[1])
+        if hopeful.all():
+            self._waiting = Tuples(batch, codes)
+            return
+        self._hopeless.append(batch.filter(pa.array(~hopeful)))
+        if hopeful.any():
+            self._waiting = Tuples(batch.filter(pa.array(hopeful)), codes[hopeful])

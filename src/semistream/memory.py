@@ -1,0 +1,91 @@
+"""The memory ledger: every structure of a join reserves its bytes here before it allocates.
+
+One ledger belongs to one running operator. A reservation is made in the name of a *holder*
+("window", "disk buffer", …); when the budget does not cover a request, the error names the
+request, every holder with what it has, and what is left.
+
+What the ledger does not see, because it is not the operator's: the interpreter with Arrow and
+Numba loaded (about 200 MB), the one input batch that the source hands over at a time, and
+output batches once they have been handed on.
+
+>>> ledger = MemoryLedger(1_000)
+>>> window = ledger.reserve("window", 600)
+>>> ledger.reserve("disk buffer", 500)
+Traceback (most recent call last):
+    ...
+semistream.errors.BudgetError: disk buffer needs 500 B but only 400 B of the budget of 1.0 KB \
+are left (window holds 600 B). Raise memory.
+>>> window.release()
+>>> ledger.held_bytes, ledger.peak_bytes
+(0, 600)
+"""
+
+from semistream.errors import BudgetError
+from semistream.units import format_bytes
+
+
+class MemoryLedger:
+    """Counts what is reserved out of a fixed budget, and the most that ever was."""
+
+    def __init__(self, budget_bytes: int) -> None:
+        """Start with nothing held."""
+        self.budget_bytes = budget_bytes
+        self.peak_bytes = 0
+        self._held: dict[str, int] = {}
+
+    @property
+    def held_bytes(self) -> int:
+        """What is reserved now, over all holders."""
+        return sum(self._held.values())
+
+    @property
+    def available_bytes(self) -> int:
+        """What can still be reserved."""
+        return self.budget_bytes - self.held_bytes
+
+    def holders(self) -> dict[str, int]:
+        """Return what each holder has now, in bytes."""
+        return dict(self._held)
+
+    def reserve(self, holder: str, size_bytes: int) -> "Reservation":
+        """Reserve bytes for a holder, or raise `BudgetError`."""
+        reservation = Reservation(self, holder)
+        reservation.resize(size_bytes)
+        return reservation
+
+    def _change(self, holder: str, delta_bytes: int) -> None:
+        if delta_bytes > self.available_bytes:
+            raise BudgetError(self._shortage(holder, delta_bytes))
+        self._held[holder] = self._held.get(holder, 0) + delta_bytes
+        if not self._held[holder]:
+            del self._held[holder]
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
+
+    def _shortage(self, holder: str, wanted_bytes: int) -> str:
+        held = ", ".join(f"{name} holds {format_bytes(n)}" for name, n in self._held.items())
+        return (
+            f"{holder} needs {format_bytes(wanted_bytes)} but only "
+            f"{format_bytes(self.available_bytes)} of the budget of "
+            f"{format_bytes(self.budget_bytes)} are left ({held or 'nothing is held'}). "
+            "Raise memory."
+        )
+
+
+class Reservation:
+    """What one holder has reserved; grows, shrinks and is released as a whole."""
+
+    def __init__(self, ledger: MemoryLedger, holder: str) -> None:
+        """Start at zero bytes."""
+        self._ledger = ledger
+        self._holder = holder
+        self.size_bytes = 0
+
+    def resize(self, size_bytes: int) -> None:
+        """Change the reservation to this size, or raise `BudgetError` and change nothing."""
+        assert size_bytes >= 0
+        self._ledger._change(self._holder, size_bytes - self.size_bytes)
+        self.size_bytes = size_bytes
+
+    def release(self) -> None:
+        """Give everything back."""
+        self.resize(0)

@@ -1,0 +1,299 @@
+"""Building a relation: rows in any order and of any source become a new snapshot.
+
+Outside Spark a build takes two passes. The first computes key codes and deals the rows out to
+their partitions, in memory while they are few and into temporary Arrow files once they exceed
+`SPOOL_BYTES`; the second sorts one partition at a time and writes it. So a build needs memory
+for one partition twice over: more partitions, less memory. A Spark DataFrame is built by its
+executors instead (`semistream.spark.build`).
+
+The new snapshot becomes current by one atomic replacement of ``CURRENT``, as the last step. A
+build that fails or is killed before that leaves the earlier snapshot as it was.
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import dataset
+
+from semistream.columns import plain_batch, plain_schema
+from semistream.errors import BuildError, ColumnError, OptionError, did_you_mean
+from semistream.keys import KeyCoder
+from semistream.relation.layout import CURRENT, Manifest, PartitionInfo, snapshot_path
+from semistream.relation.relation import Relation
+from semistream.relation.storage import Store
+from semistream.relation.writer import PartitionWriter
+from semistream.units import parse_bytes
+
+SPOOL_BYTES = 256 << 20
+DEFAULT_PAGE_BYTES = 64 << 10
+DEFAULT_PARTITIONS = 8
+_WRITE_ROWS = 1 << 16
+
+
+def build_relation(
+    source: Any,
+    location: str | os.PathLike[str],
+    *,
+    key: str | Sequence[str],
+    partitions: int = DEFAULT_PARTITIONS,
+    page_size: int | str = DEFAULT_PAGE_BYTES,
+    progress: Callable[[int], None] | None = None,
+) -> Relation:
+    """Build a relation, or a new snapshot of one, and return it opened.
+
+    `source` is a Spark DataFrame, an Arrow table or batch reader, anything that exports an Arrow
+    stream (a Polars frame, a DuckDB result), or the path of a Parquet or CSV file or folder.
+    `partitions` is how many Spark tasks will share the join. Rows whose key is null match
+    nothing and are left out; duplicate keys are kept. `progress` is called with the number of
+    rows read so far.
+
+    >>> products = pa.table({"product_id": [3, 1, 2], "name": ["c", "a", "b"]})
+    >>> folder = tempfile.mkdtemp()
+    >>> build_relation(products, folder, key="product_id", partitions=2).row_count
+    3
+    """
+    key = (key,) if isinstance(key, str) else tuple(key)
+    page_bytes = parse_bytes(page_size)
+    if partitions < 1:
+        raise OptionError(f"partitions must be at least 1; got {partitions}")
+    if type(source).__module__.startswith("pyspark."):
+        from semistream.spark.build import build_from_dataframe
+
+        return build_from_dataframe(source, location, key, partitions, page_bytes)
+    reader = open_source(source)
+    draft = Draft.start(location, reader.schema, key, page_bytes)
+    with draft, _Spool(draft, partitions) as spool:
+        for batch in reader:
+            spool.add(plain_batch(batch))
+            if progress:
+                progress(spool.row_count)
+        infos = [_write_partition(draft, p, spool.take(p)) for p in range(partitions)]
+        return draft.publish(infos, spool.null_keys)
+
+
+def open_source(source: Any) -> pa.RecordBatchReader:
+    """Return a batch reader over any of the sources that need no Spark."""
+    if isinstance(source, pa.RecordBatchReader):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return _open_path(os.fspath(source))
+    if isinstance(source, pa.RecordBatch):
+        source = pa.table(source)
+    if isinstance(source, pa.Table):
+        return source.to_reader()
+    if isinstance(source, dataset.Dataset):
+        return source.scanner().to_reader()
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(source)
+    raise OptionError(
+        "build_relation takes a Spark DataFrame, an Arrow table or reader, an object with an "
+        f"Arrow stream, or a path; got {type(source).__name__}"
+    )
+
+
+def _open_path(path: str) -> pa.RecordBatchReader:
+    for suffix in ("csv", "parquet"):
+        if path.rstrip("/").endswith(f".{suffix}"):
+            return _scan(path, suffix)
+    local = Path(path)
+    is_csv = local.is_dir() and any(local.rglob("*.csv"))
+    return _scan(path, "csv" if is_csv else "parquet")
+
+
+def _scan(path: str, file_format: str) -> pa.RecordBatchReader:
+    try:
+        return dataset.dataset(path, format=file_format).scanner().to_reader()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise BuildError(
+            f"{path!r} cannot be read as a {file_format} file or folder: {error}"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A snapshot in the making. Leaving the ``with`` block by an error removes its files."""
+
+    location: str
+    store: Store
+    manifest: Manifest
+
+    @classmethod
+    def start(
+        cls,
+        location: str | os.PathLike[str],
+        schema: pa.Schema,
+        key: tuple[str, ...],
+        page_bytes: int,
+    ) -> "Draft":
+        """Check the schema and the key, and choose the id of the new snapshot."""
+        check_columns(schema, key)
+        now = datetime.now(UTC)
+        manifest = Manifest(
+            snapshot=f"{now:%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}",
+            created_at=now.isoformat(),
+            schema=plain_schema(schema),
+            key=key,
+            page_bytes=page_bytes,
+            null_keys_dropped=0,
+            partitions=(),
+        )
+        return cls(os.fspath(location), Store.at(location), manifest)
+
+    def publish(self, partitions: Sequence[PartitionInfo], null_keys: int) -> Relation:
+        """Write the manifest, make the snapshot current, and open it."""
+        manifest = replace(
+            self.manifest, partitions=tuple(partitions), null_keys_dropped=null_keys
+        )
+        name = snapshot_path(manifest.snapshot, "manifest.json")
+        self.store.replace(name, manifest.to_json().encode())
+        self.store.replace(CURRENT, manifest.snapshot.encode())
+        return Relation.open(self.location)
+
+    def __enter__(self) -> "Draft":
+        """Begin writing."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Remove what was written if the build failed."""
+        if kind is not None:
+            self.store.remove(snapshot_path(self.manifest.snapshot))
+
+
+def check_columns(schema: pa.Schema, key: tuple[str, ...]) -> None:
+    """Raise unless the key columns exist, can be joined on, and all names are distinct."""
+    if not key:
+        raise ColumnError("a relation needs at least one key column; got none")
+    duplicates = sorted({n for n in schema.names if schema.names.count(n) > 1})
+    if duplicates:
+        raise ColumnError(f"the source has several columns named {duplicates}; rename them")
+    for name in key:
+        if name not in schema.names:
+            raise ColumnError(
+                f"key column {name!r} is not in the source, which has "
+                f"{', '.join(schema.names)}.{did_you_mean(name, schema.names)}"
+            )
+    KeyCoder.for_columns([schema.field(k).type for k in key], key)
+
+
+def empty_partition(index: int) -> PartitionInfo:
+    """Return the entry of a partition without rows; it has no files."""
+    return PartitionInfo(index, "", 0, 0, 0, 0, 0, 0, -1)
+
+
+def write_sorted(
+    draft: Draft,
+    index: int,
+    batches: Iterator[tuple[NDArray[np.int64], pa.RecordBatch]],
+    attempt: str,
+) -> PartitionInfo:
+    """Write one partition from (codes, rows) that come sorted by code."""
+    writer = PartitionWriter(draft.store, draft.manifest, index, attempt)
+    try:
+        for codes, batch in batches:
+            writer.write(codes, batch)
+        return writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _write_partition(draft: Draft, index: int, rows: pa.Table) -> PartitionInfo:
+    if rows.num_rows == 0:
+        return empty_partition(index)
+    codes = np.concatenate([_codes(draft.manifest, b)[0] for b in rows.to_batches()])
+    order = np.argsort(codes, kind="stable")
+    codes = codes[order]
+    batches = (
+        (codes[at : at + _WRITE_ROWS], _one_batch(rows.take(order[at : at + _WRITE_ROWS])))
+        for at in range(0, len(codes), _WRITE_ROWS)
+    )
+    return write_sorted(draft, index, batches, attempt="0")
+
+
+def _codes(
+    manifest: Manifest, batch: pa.RecordBatch
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    return manifest.coder.codes([batch.column(k) for k in manifest.key])
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    return table.combine_chunks().to_batches()[0]
+
+
+class _Spool:
+    """Rows dealt out to partitions, in memory or, past `SPOOL_BYTES`, in temporary files."""
+
+    def __init__(self, draft: Draft, partitions: int) -> None:
+        self._manifest = draft.manifest
+        self._batches: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
+        self._held_bytes = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._writers: list[pa.RecordBatchFileWriter | None] = [None] * partitions
+        self.row_count = 0
+        self.null_keys = 0
+
+    def __enter__(self) -> "_Spool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder:
+            self._folder.cleanup()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Deal out one batch."""
+        self.row_count += batch.num_rows
+        codes, has_key = _codes(self._manifest, batch)
+        self.null_keys += int(len(has_key) - has_key.sum())
+        target = np.where(has_key, codes % len(self._batches), -1)
+        order = np.argsort(target, kind="stable")
+        bounds = np.searchsorted(target[order], np.arange(len(self._batches) + 1))
+        for p, rows in enumerate(self._batches):
+            if bounds[p + 1] > bounds[p]:
+                rows.append(batch.take(pa.array(order[bounds[p] : bounds[p + 1]])))
+        self._held_bytes += batch.nbytes
+        if self._held_bytes > SPOOL_BYTES:
+            self._spill()
+
+    def take(self, partition: int) -> pa.Table:
+        """Return all rows of a partition."""
+        writer = self._writers[partition]
+        if writer is None:
+            return self._table(self._batches[partition])
+        self._write(partition)
+        writer.close()
+        with pa.OSFile(self._path(partition)) as file:
+            return pa.ipc.open_file(file).read_all()
+
+    def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        return pa.Table.from_batches(batches, batches[0].schema if batches else self._manifest.schema)
+
+    def _spill(self) -> None:
+        for partition in range(len(self._batches)):
+            self._write(partition)
+        self._held_bytes = 0
+
+    def _write(self, partition: int) -> None:
+        rows = self._batches[partition]
+        if not rows:
+            return
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="semistream-build-")
+        writer = self._writers[partition]
+        if writer is None:
+            writer = pa.ipc.new_file(self._path(partition), rows[0].schema)
+            self._writers[partition] = writer
+        writer.write_table(self._table(rows))
+        rows.clear()
+
+    def _path(self, partition: int) -> str:
+        assert self._folder is not None
+        return str(Path(self._folder.name) / f"{partition}.arrow")

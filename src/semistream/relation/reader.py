@@ -1,0 +1,278 @@
+"""Reads pages of a snapshot into memory that the caller owns.
+
+A `PageReader` spans one partition (in a Spark task) or all of them (embedded): its pages are
+numbered 0 … ``page_count`` in one sequence, partition after partition, each sorted by key code.
+Only the page table and the parts that were asked for are ever read. A part of a page is checked
+against its CRC-32 the first time this reader reads it; the files never change after that.
+
+Memory: the page table (`table_bytes`) belongs to the reader and is counted by the join;
+everything else goes into the caller's buffers.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.errors import CorruptRelationError
+from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
+from semistream.relation.storage import PageFile, Store
+from semistream.relation.writer import CODE_BYTES
+
+CODES = "codes"
+
+
+@dataclass(slots=True)
+class _Part:
+    """Where one part of the pages lies, and which pages of it have been checked."""
+
+    offsets: NDArray[np.int64]
+    ends: NDArray[np.int64]  # running total of the pages' sizes, in units of `unit_bytes`
+    unit_bytes: int
+    checksums: NDArray[np.uint32]
+    checked: NDArray[np.bool_]
+
+    @property
+    def own_bytes(self) -> int:
+        """What this part adds to the page table; fixed widths share the running row count."""
+        ends_bytes = self.ends.nbytes if self.unit_bytes == 1 else 0
+        return self.offsets.nbytes + ends_bytes + self.checksums.nbytes + self.checked.nbytes
+
+    def size_bytes(self, first: int, last: int) -> int:
+        """Return what pages ``first … last - 1`` take."""
+        return int(self.ends[last] - self.ends[first]) * self.unit_bytes
+
+
+class PageReader:
+    """The pages of some partitions of a snapshot, as one numbered sequence."""
+
+    def __init__(
+        self, store: Store, manifest: Manifest, partitions: Sequence[int], columns: Sequence[str]
+    ) -> None:
+        """Load the page table for these partitions and columns; no page is read yet."""
+        self.manifest = manifest
+        self._store = store
+        infos = [manifest.partitions[p] for p in partitions]
+        self._infos = [info for info in infos if info.row_count]
+        self._files: list[dict[str, PageFile]] = [{} for _ in self._infos]
+        self._parts: dict[str, _Part] = {}
+        self.row_bounds: NDArray[np.int64] = np.zeros(1, np.int64)
+        self.first_codes: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._file_index: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._load(self._wanted_parts(columns))
+
+    @property
+    def page_count(self) -> int:
+        """N_R of the papers: how many pages a full scan reads."""
+        return len(self.row_bounds) - 1
+
+    @property
+    def row_count(self) -> int:
+        """How many rows the pages hold."""
+        return int(self.row_bounds[-1])
+
+    @property
+    def code_range(self) -> tuple[int, int]:
+        """The least and the greatest key code, or (0, -1) without rows."""
+        if not self._infos:
+            return (0, -1)
+        return (
+            min(info.first_code for info in self._infos),
+            max(info.last_code for info in self._infos),
+        )
+
+    @property
+    def has_unique_codes(self) -> bool:
+        """Whether no two rows share a key code."""
+        return all(info.most_duplicates <= 1 for info in self._infos)
+
+    def crowding(self, shift: int) -> float:
+        """Return how many rows share ``code >> shift`` with a row, on average over the rows."""
+        if not self.row_count:
+            return 0.0
+        squares = sum(info.squared_loads[shift] for info in self._infos)
+        # Partitions interleave: a run of codes is spread over all of them.
+        return squares * len(self._infos) / self.row_count
+
+    @property
+    def table_bytes(self) -> int:
+        """What the page table and the sparse index take in memory."""
+        return (
+            self.row_bounds.nbytes
+            + self.first_codes.nbytes
+            + self._file_index.nbytes
+            + sum(part.own_bytes for part in self._parts.values())
+        )
+
+    def part_bytes(self, part: str, first: int, last: int) -> int:
+        """Return what a part of the pages ``first … last - 1`` takes; 0 for an absent validity."""
+        return self._parts[part].size_bytes(first, last) if part in self._parts else 0
+
+    def most_part_bytes(self, part: str, page_count: int) -> int:
+        """Return the most that a part takes over any run of this many consecutive pages."""
+        span = min(page_count, self.page_count)
+        if not span or part not in self._parts:
+            return 0
+        ends = self._parts[part].ends
+        return int((ends[span:] - ends[: len(ends) - span]).max()) * self._parts[part].unit_bytes
+
+    def average_value_bytes(self, column: str) -> float:
+        """Return what a value of a stored column takes, on average over all rows."""
+        index = self.manifest.schema.get_field_index(column)
+        names = part_names(index, self.manifest.schema.field(index).type).values()
+        total = sum(self.part_bytes(name, 0, self.page_count) for name in names)
+        return total / max(1, self.row_count)
+
+    def read_codes(self, first: int, last: int, out: NDArray[np.int64]) -> int:
+        """Read the key codes of pages ``first … last - 1``; return how many there are."""
+        return self.read_part(CODES, first, last, out.view(np.uint8)) // CODE_BYTES
+
+    def read_part(self, name: str, first: int, last: int, out: NDArray[np.uint8]) -> int:
+        """Read a part of pages ``first … last - 1`` back to back into `out`; return its bytes."""
+        part = self._parts[name]
+        view = memoryview(out)
+        for a, b in self._stretches(part, first, last):
+            at = part.size_bytes(first, a)
+            size = part.size_bytes(a, b)
+            if size == 0:
+                continue
+            file = self._file(int(self._file_index[a]), name)
+            got = file.read_into(int(part.offsets[a]), view[at : at + size])
+            if got < size:
+                reached = int(part.ends[a]) + got // part.unit_bytes
+                self._report_damage(name, int(np.searchsorted(part.ends, reached, "right")) - 1)
+        self._check(part, name, first, last, view)
+        return part.size_bytes(first, last)
+
+    def close(self) -> None:
+        """Close all files."""
+        for files in self._files:
+            for file in files.values():
+                file.close()
+            files.clear()
+
+    def _wanted_parts(self, columns: Sequence[str]) -> list[str]:
+        schema = self.manifest.schema
+        stored = self.manifest.stored_fields
+        indexes = [schema.get_field_index(c) for c in columns]
+        return [
+            name
+            for i in indexes
+            if i in stored
+            for name in part_names(i, schema.field(i).type).values()
+        ]
+
+    def _load(self, names: list[str]) -> None:
+        tables = [self._read_page_table(info, names) for info in self._infos]
+        if not tables:
+            return
+        rows = [t["rows"].to_numpy() for t in tables]
+        self.row_bounds = _running_total(np.concatenate(rows))
+        self.first_codes = _joined(tables, "first_code")
+        self._file_index = np.repeat(np.arange(len(tables), dtype=np.int32), [len(r) for r in rows])
+        code_offsets = np.concatenate([_running_total(r)[:-1] * CODE_BYTES for r in rows])
+        self._parts[CODES] = self._part(code_offsets, CODE_BYTES, tables, CODES)
+        for name in names:
+            sizes = _joined(tables, f"{name}.size")
+            if sizes.any():
+                unit_bytes = _unit(sizes, np.diff(self.row_bounds))
+                offsets = _joined(tables, f"{name}.offset")
+                self._parts[name] = self._part(offsets, unit_bytes, tables, name)
+                if unit_bytes == 1:
+                    self._parts[name].ends = _running_total(sizes)
+
+    def _part(
+        self, offsets: NDArray[np.int64], unit_bytes: int, tables: list[pa.Table], name: str
+    ) -> _Part:
+        checksums = _joined(tables, f"{name}.checksum")
+        checked = np.zeros(len(checksums), np.bool_)
+        return _Part(offsets, self.row_bounds, unit_bytes, checksums, checked)
+
+    def _read_page_table(self, info: PartitionInfo, names: list[str]) -> pa.Table:
+        path = self._path(info, "pages")
+        wanted = ["rows", "first_code", "codes.checksum"]
+        wanted += [f"{n}.{what}" for n in names for what in ("offset", "size", "checksum")]
+        try:
+            with self._store.filesystem.open_input_file(self._store.path(path)) as file:
+                table = pa.ipc.open_file(file).read_all().select(wanted)
+        except (pa.ArrowInvalid, OSError, KeyError) as error:
+            raise CorruptRelationError(
+                f"the page table {self._store.path(path)} cannot be read ({error}); "
+                f"rebuild snapshot {self.manifest.snapshot}"
+            ) from error
+        return table.combine_chunks()
+
+    def _stretches(self, part: _Part, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Split a range of pages into runs that lie together in one file."""
+        if last - first <= 1:
+            yield (first, last)
+            return
+        sizes = np.diff(part.ends[first:last]) * part.unit_bytes
+        apart = (part.offsets[first : last - 1] + sizes != part.offsets[first + 1 : last]) | (
+            self._file_index[first : last - 1] != self._file_index[first + 1 : last]
+        )
+        bounds = [first, *(np.flatnonzero(apart) + first + 1).tolist(), last]
+        yield from zip(bounds[:-1], bounds[1:], strict=True)
+
+    def _file(self, file_index: int, part: str) -> PageFile:
+        kind = "codes" if part == CODES else "data"
+        files = self._files[file_index]
+        if kind not in files:
+            path = self._path(self._infos[file_index], kind)
+            try:
+                files[kind] = self._store.open_pages(path)
+            except OSError as error:
+                raise CorruptRelationError(
+                    f"{self._store.path(path)} is missing or cannot be opened ({error}); "
+                    f"rebuild snapshot {self.manifest.snapshot}"
+                ) from error
+        return files[kind]
+
+    def _check(self, part: _Part, name: str, first: int, last: int, view: memoryview) -> None:
+        if part.checked[first:last].all():
+            return
+        for page in (np.flatnonzero(~part.checked[first:last]) + first).tolist():
+            image = view[part.size_bytes(first, page) : part.size_bytes(first, page + 1)]
+            if zlib.crc32(image) != part.checksums[page]:
+                self._report_damage(name, page)
+            part.checked[page] = True
+
+    def _report_damage(self, part: str, page: int) -> None:
+        file_index = int(self._file_index[page])
+        info = self._infos[file_index]
+        page_in_partition = page - sum(i.page_count for i in self._infos[:file_index])
+        kind = "codes" if part == CODES else "data"
+        if part == CODES:
+            what = "key codes"
+        else:
+            index, _, part_kind = part.partition(".")
+            what = f"column {self.manifest.schema.field(int(index)).name!r} ({part_kind})"
+        raise CorruptRelationError(
+            f"page {page_in_partition} of partition {info.index} is damaged: its {what} in "
+            f"{self._store.path(self._path(info, kind))} do not match their checksum or are cut "
+            f"off; rebuild snapshot {self.manifest.snapshot}"
+        )
+
+    def _path(self, info: PartitionInfo, kind: str) -> str:
+        return snapshot_path(self.manifest.snapshot, f"{info.files}.{kind}")
+
+
+def _running_total(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    total = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=total[1:])
+    return total
+
+
+def _joined(tables: list[pa.Table], column: str) -> NDArray[Any]:
+    joined: NDArray[Any] = np.concatenate([t[column].to_numpy() for t in tables])
+    return joined
+
+
+def _unit(sizes: NDArray[np.int64], rows: NDArray[np.int64]) -> int:
+    """Return the bytes per row if every page agrees on them and they are more than one, else 1."""
+    width = int(sizes[0] // rows[0])
+    return width if width > 1 and np.array_equal(rows * width, sizes) else 1

@@ -1,0 +1,48 @@
+"""Byte sizes as people write them, and as they read them."""
+
+import re
+
+from semistream.errors import OptionError
+
+_FACTORS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+}
+
+
+def parse_bytes(size: int | str) -> int:
+    """Return a byte count from ``64_000_000``, ``"64MB"``, ``"64 MiB"`` or ``"1.5gb"``.
+
+    >>> parse_bytes("20MB"), parse_bytes("1KiB"), parse_bytes(17)
+    (20000000, 1024, 17)
+    """
+    if isinstance(size, int) and not isinstance(size, bool):
+        size_bytes = size
+    else:
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(size))
+        if not found or found[2].upper() not in _FACTORS:
+            raise OptionError(
+                f"a size must be a number of bytes or text such as '64MB' or '512KiB'; got {size!r}"
+            )
+        size_bytes = int(float(found[1]) * _FACTORS[found[2].upper()])
+    if size_bytes <= 0:
+        raise OptionError(f"a size must be positive; got {size!r}")
+    return size_bytes
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Return a size for people, in decimal units with three digits.
+
+    >>> format_bytes(20_971_520), format_bytes(812)
+    ('21.0 MB', '812 B')
+    """
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes:.0f} B"
