@@ -1,15 +1,22 @@
 """The hot loops of the join: free functions over arrays, compiled by Numba.
 
-The hash table is three integer arrays: `heads` and `tails` give the first and last slot of each
-bucket's chain, `following` the slot after each slot. A chain is kept in arrival order, so the
-oldest tuple of a window is always the head of its chain and leaves in constant time.
+The hash table is two integer arrays over a ring of slots: `heads` gives the newest slot of each
+bucket's chain, `following` the next older slot in it. A tuple enters at the head. It leaves
+without being unlinked: a chain ends at the first slot that is no longer *live*, that is, not among
+the `live` newest slots of the ring, counted back from `newest`. A slot that has been used again
+since would be newer than the slot that leads to it, and ends the chain as well. (Every chain runs
+from newer to older, so nothing behind such a slot can be live.)
 
 A bucket is ``(code * factor - base) >> shift`` in 64-bit arithmetic. With ``factor = 1`` that
 keeps the order of the codes: since R is scanned in code order, the scan then walks through the
 table from one end to the other instead of jumping about in it. See `semistream.join.buckets`.
 
-Output arrays have a fixed size. `probe` stops when they are full and says where to go on, so
-even a join that multiplies rows stays within its memory.
+Looking up a slot is a cache miss, and what costs time is waiting for one miss before the next.
+So probes work in rounds over a block of candidates: the first slots of all their chains, then the
+second ones, and so on. The loads of a round do not depend on each other and overlap.
+
+Output arrays have a fixed size. A probe stops when they are full and says in `position` where to
+go on, so even a join that multiplies rows stays within its memory.
 """
 
 # mypy: disallow_untyped_defs = False
@@ -19,6 +26,46 @@ import numpy as np
 from numba import njit, uint64
 
 NO_SLOT = -1
+BLOCK = 1024
+
+# What `position` holds.
+_NEXT = 0  # the next probing code that is not in a block yet
+_COUNT = 1  # how many candidates this round has
+_AT = 2  # the next of them
+_KEPT = 3  # how many are kept for the next round
+_RESUME = 4  # the first match of that candidate that is still to be written
+
+
+def start_of_probe():
+    """Return the position from which a probe begins."""
+    return np.zeros(5, np.int64)
+
+
+def is_complete(position, code_count):
+    """Return whether a probe of so many codes has found everything."""
+    return position[_NEXT] == code_count and position[_COUNT] == 0
+
+
+def make_candidates():
+    """Return the scratch space of a probe, `BLOCK` candidates.
+
+    Of each: its slot, the first and last probing code it is a candidate for, and, fetched at the
+    start of a round, the code at its slot and the next older slot of the chain.
+    """
+    return np.zeros((5, BLOCK), np.int64)
+
+
+@njit(inline="always")
+def fetch_round(candidates, count, slot_codes, following):
+    """Fetch what the candidates' slots hold, and nothing else.
+
+    This loop is where the cache misses are. It is kept free of branches that depend on what is
+    fetched, since a mispredicted one would wait for its miss and undo the overlap.
+    """
+    slots = candidates[0]
+    for i in range(count):
+        candidates[3, i] = slot_codes[slots[i]]
+        candidates[4, i] = following[slots[i]]
 
 
 @njit(inline="always")
@@ -27,33 +74,39 @@ def bucket_of(code, factor, base, shift):
     return np.int64((uint64(code) * factor - base) >> shift)
 
 
+@njit(inline="always")
+def age_of(slot, newest, capacity):
+    """Return how many slots of the ring are newer than this one."""
+    age = newest - slot
+    return age if age >= 0 else age + capacity
+
+
+@njit(inline="always")
+def live_or_none(slot, older, capacity, newest, live):
+    """Return the slot that follows in a chain if it is live and really older, else NO_SLOT."""
+    age = age_of(older, newest, capacity)
+    is_live = (older != NO_SLOT) & (age < live) & (age > age_of(slot, newest, capacity))
+    return older if is_live else NO_SLOT
+
+
+@njit(inline="always")
+def head_of_chain(bucket, heads, capacity, newest, live):
+    """Return the newest live slot of a bucket, or NO_SLOT."""
+    slot = heads[bucket]
+    is_live = (slot != NO_SLOT) & (age_of(slot, newest, capacity) < live)
+    return slot if is_live else NO_SLOT
+
+
 @njit(cache=True)
-def insert(codes, first_slot, slot_codes, heads, tails, following, factor, base, shift):
-    """Append codes to the chains, at consecutive slots from `first_slot`, round the ring."""
+def insert(codes, first_slot, slot_codes, heads, following, factor, base, shift):
+    """Put codes at consecutive slots from `first_slot`, round the ring, and into their chains."""
     capacity = len(slot_codes)
     slot = first_slot
     for code in codes:
         bucket = bucket_of(code, factor, base, shift)
         slot_codes[slot] = code
-        following[slot] = NO_SLOT
-        if heads[bucket] == NO_SLOT:
-            heads[bucket] = slot
-        else:
-            following[tails[bucket]] = slot
-        tails[bucket] = slot
-        slot += 1
-        if slot == capacity:
-            slot = 0
-
-
-@njit(cache=True)
-def expire(first_slot, count, slot_codes, heads, following, factor, base, shift):
-    """Unlink the oldest `count` tuples: each is the head of its chain."""
-    capacity = len(slot_codes)
-    slot = first_slot
-    for _ in range(count):
-        bucket = bucket_of(slot_codes[slot], factor, base, shift)
-        heads[bucket] = following[slot]
+        following[slot] = heads[bucket]
+        heads[bucket] = slot
         slot += 1
         if slot == capacity:
             slot = 0
@@ -61,35 +114,148 @@ def expire(first_slot, count, slot_codes, heads, following, factor, base, shift)
 
 @njit(cache=True)
 def probe(
-    codes, position, slot_codes, heads, following, factor, base, shift, out_probes, out_slots
+    codes,
+    position,
+    candidates,
+    slot_codes,
+    heads,
+    following,
+    newest,
+    live,
+    factor,
+    base,
+    shift,
+    out_probes,
+    out_slots,
 ):
     """Find the tuples in the table whose code equals a probing code; return how many.
 
-    Writes (index of the probing code, slot) pairs, in probing order. `position` is
-    ``[next probing index, next slot in its chain or NO_SLOT]`` and is updated in place: the
-    probe is complete when ``position[0] == len(codes)``.
+    Writes (index of the probing code, slot) pairs. `position` says where to go on and is updated
+    in place; begin with `start_of_probe`, go on until `is_complete`.
     """
+    capacity = len(slot_codes)
+    slots = candidates[0]
+    probes = candidates[1]
+    index, count, at, kept = position[_NEXT], position[_COUNT], position[_AT], position[_KEPT]
     found = 0
-    index = position[0]
-    slot = position[1]
-    while index < len(codes):
-        code = codes[index]
-        if slot == NO_SLOT:
-            slot = heads[bucket_of(code, factor, base, shift)]
-        while slot != NO_SLOT:
-            if slot_codes[slot] == code:
-                if found == len(out_probes):
-                    position[0] = index
-                    position[1] = slot
-                    return found
-                out_probes[found] = index
+    while found < len(out_probes):
+        if count == 0:
+            if index == len(codes):
+                break
+            upto = min(index + BLOCK, len(codes))
+            while index < upto:
+                bucket = bucket_of(codes[index], factor, base, shift)
+                slots[count] = head_of_chain(bucket, heads, capacity, newest, live)
+                probes[count] = index
+                count += slots[count] != NO_SLOT
+                index += 1
+        if at == 0:
+            fetch_round(candidates, count, slot_codes, following)
+        while at < count and found < len(out_probes):
+            slot = slots[at]
+            out_probes[found] = probes[at]
+            out_slots[found] = slot
+            found += candidates[3, at] == codes[probes[at]]
+            slots[kept] = live_or_none(slot, candidates[4, at], capacity, newest, live)
+            probes[kept] = probes[at]
+            kept += slots[kept] != NO_SLOT
+            at += 1
+        if at == count:
+            count, at, kept = kept, 0, 0
+    position[_NEXT], position[_COUNT], position[_AT], position[_KEPT] = index, count, at, kept
+    return found
+
+
+@njit(cache=True)
+def probe_sorted(
+    codes,
+    position,
+    candidates,
+    slot_codes,
+    heads,
+    following,
+    newest,
+    live,
+    factor,
+    base,
+    shift,
+    out_probes,
+    out_slots,
+):
+    """Do as `probe` for ordered buckets and codes that ascend, by looking from the other side.
+
+    The codes that share a bucket lie together, so for each such run it is the tuples in the
+    bucket that look for their code in the run, at the place where an even spread would have it.
+    That costs per tuple, not per probing code. (The codes may ascend in several stretches, one
+    after the other: a run ends where they fall.)
+    """
+    capacity = len(slot_codes)
+    slots, firsts, lasts = candidates[0], candidates[1], candidates[2]
+    index, count, at, kept = position[_NEXT], position[_COUNT], position[_AT], position[_KEPT]
+    resume = position[_RESUME]
+    found = 0
+    while found < len(out_probes):
+        if count == 0:
+            if index == len(codes):
+                break
+            while index < len(codes) and count < BLOCK:
+                first = index
+                bucket = bucket_of(codes[first], factor, base, shift)
+                index += 1
+                while (
+                    index < len(codes)
+                    and codes[index] >= codes[index - 1]
+                    and bucket_of(codes[index], factor, base, shift) == bucket
+                ):
+                    index += 1
+                slots[count] = head_of_chain(bucket, heads, capacity, newest, live)
+                firsts[count] = first
+                lasts[count] = index - 1
+                count += slots[count] != NO_SLOT
+        if at == 0:
+            fetch_round(candidates, count, slot_codes, following)
+        while at < count and found < len(out_probes):
+            slot = slots[at]
+            first = firsts[at]
+            last = lasts[at]
+            code = candidates[3, at]
+            row = max(resume, find_code(codes, first, last, code))
+            resume = 0
+            while row <= last and codes[row] == code and found < len(out_probes):
+                out_probes[found] = row
                 out_slots[found] = slot
                 found += 1
-            slot = following[slot]
-        index += 1
-    position[0] = index
-    position[1] = NO_SLOT
+                row += 1
+            if row <= last and codes[row] == code:
+                resume = row
+                break
+            slots[kept] = live_or_none(slot, candidates[4, at], capacity, newest, live)
+            firsts[kept] = first
+            lasts[kept] = last
+            kept += slots[kept] != NO_SLOT
+            at += 1
+        if at == count:
+            count, at, kept = kept, 0, 0
+    position[_NEXT], position[_COUNT], position[_AT], position[_KEPT] = index, count, at, kept
+    position[_RESUME] = resume
     return found
+
+
+@njit(inline="always")
+def find_code(codes, first, last, code):
+    """Return the first place in ``first … last`` with at least this code, else ``last + 1``."""
+    if code > codes[last]:
+        return last + 1
+    if code <= codes[first]:
+        return first
+    offset = np.float64(uint64(code) - uint64(codes[first]))
+    span = np.float64(uint64(codes[last]) - uint64(codes[first]))
+    row = first + np.int64(offset * (last - first) / span)
+    while codes[row] >= code:
+        row -= 1
+    while codes[row] < code:
+        row += 1
+    return row
 
 
 @njit(cache=True)
@@ -112,20 +278,22 @@ def first_matches(matched, slots):
 
 @njit(cache=True)
 def touched_pages(rows, row_bounds, first_page, last_page):
-    """Return, for each page of a range, whether any of the ascending rows lies on it."""
+    """Return, for each page of a range, whether any row lies on it; rows roughly ascend."""
     touched = np.zeros(last_page - first_page, np.bool_)
     base = row_bounds[first_page]
     page = first_page
     for row in rows:
         while row + base >= row_bounds[page + 1]:
             page += 1
+        while row + base < row_bounds[page]:
+            page -= 1
         touched[page - first_page] = True
     return touched
 
 
 @njit(cache=True)
 def rows_in_runs(rows, row_bounds, first_page, run_firsts, run_lasts):
-    """Renumber ascending rows of a page range as rows of just those runs of its pages."""
+    """Renumber rows of a page range as rows of just those runs of its pages; rows roughly ascend."""
     places = np.empty(len(rows), np.int64)
     base = row_bounds[first_page]
     run = 0
@@ -135,6 +303,9 @@ def rows_in_runs(rows, row_bounds, first_page, run_firsts, run_lasts):
         while row >= row_bounds[run_lasts[run]]:
             before += row_bounds[run_lasts[run]] - row_bounds[run_firsts[run]]
             run += 1
+        while row < row_bounds[run_firsts[run]]:
+            run -= 1
+            before -= row_bounds[run_lasts[run]] - row_bounds[run_firsts[run]]
         places[i] = row - row_bounds[run_firsts[run]] + before
     return places
 

@@ -151,10 +151,12 @@ class WindowJoin:
         self._disk = DiskBuffer(self._reader, self._read_columns, tactic.pages_per_read)
         buckets = Buckets.choose(self._reader, tactic.window_tuples)
         self._window = Window(
-            self._spec.stream_schema, tactic.window_tuples, value_bytes, buckets
+            self._spec.stream_schema,
+            tactic.window_tuples,
+            value_bytes,
+            buckets,
+            tactic.output_rows,
         )
-        self._pair_rows = np.empty(tactic.output_rows, np.int64)
-        self._pair_slots = np.empty(tactic.output_rows, np.int64)
 
     def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
         schema = self._spec.stream_schema
@@ -219,13 +221,8 @@ class WindowJoin:
         """Read pages and join them with everything in the window."""
         self._disk.load(first, last)
         self.telemetry.pages_scanned += last - first
-        position = np.array([0, kernels.NO_SLOT], np.int64)
-        while position[0] < len(self._disk.codes):
-            found = self._window.table.probe(
-                self._disk.codes, position, self._pair_rows, self._pair_slots
-            )
-            if found:
-                yield from self._emit(self._pair_rows[:found], self._pair_slots[:found])
+        for rows, slots in self._window.table.matches(self._disk.codes, is_sorted=True):
+            yield from self._emit(rows, slots)
         self.telemetry.bytes_read = self._disk.bytes_read
 
     def _emit(self, rows: NDArray[np.int64], slots: Slots) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@
 The hash table is the window's, with the roles exchanged: R's rows sit in the slots and the
 stream's codes probe. The ordered buckets serve here as well: R is loaded in code order.
 
-Memory: for every row of R its code (8), a chain link (4), its share of the buckets (8), and the
+Memory: for every row of R its code (8), a chain link (4), its share of the buckets (4), and the
 columns; plus the output buffer. All of it is reserved before anything is loaded.
 
 Degenerate cases: R that does not fit, a `BudgetError` with what would do.
@@ -33,7 +33,7 @@ from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.units import format_bytes
 
-_TABLE_BYTES_PER_ROW = 8 + 4 + 8
+_TABLE_BYTES_PER_ROW = 8 + 4 + 4
 _OUTPUT_ROWS = 16_384
 _OUTPUT_ROW_BYTES = 64
 
@@ -109,8 +109,10 @@ class ResidentJoin:
         self._codes = np.empty(reader.row_count, np.int64)
         if reader.row_count:
             self.telemetry.bytes_read += 8 * reader.read_codes(0, reader.page_count, self._codes)
-        self._table = HashTable(Buckets.choose(reader, reader.row_count), self._codes)
-        self._table.insert(self._codes, 0)
+        self._table = HashTable(
+            Buckets.choose(reader, reader.row_count), self._codes, _OUTPUT_ROWS
+        )
+        self._table.insert(self._codes)
         self._slabs = {}
         for column in self._columns:
             arena = np.empty(slab_bytes(reader, column, reader.page_count), np.uint8)
@@ -125,13 +127,9 @@ class ResidentJoin:
         assert waiting is not None
         tuples = stream.take(waiting.num_rows)
         matched = np.zeros(len(tuples), np.uint8)
-        position = np.array([0, kernels.NO_SLOT], np.int64)
-        probes = np.empty(_OUTPUT_ROWS, np.int64)
-        rows = np.empty(_OUTPUT_ROWS, np.int64)
-        while position[0] < len(tuples):
-            found = self._table.probe(tuples.codes, position, probes, rows)
+        for probes, rows in self._table.matches(tuples.codes):
             self.telemetry.iterations += 1
-            yield from self._emit(tuples.batch, matched, probes[:found], rows[:found])
+            yield from self._emit(tuples.batch, matched, probes, rows)
         missed = np.flatnonzero(matched == 0)
         self.telemetry.missed_rows += len(missed)
         if self._spec.keeps_misses and len(missed):

@@ -5,19 +5,19 @@
     Q   ┌──────┬──────┬──────┬─ … ─┬──────┐   how many tuples arrived together, oldest first
         │  w   │  w   │  w   │     │  w   │
         └──────┴──────┴──────┴─ … ─┴──────┘
-    slots  a ring in arrival order: code, next in chain, row
-    H   bucket → first slot … last slot of its chain, in arrival order
+    slots  a ring in arrival order: code, next older in chain, row
+    H   bucket → newest slot → … → oldest slot of its chain
 
-Slots are handed out round the ring, so arrival order is slot order and Q needs no pointers, only
-the size of each batch. Chains grow at the tail: the oldest tuple of all is always the head of its
-chain, and expiry never searches.
+Slots are handed out round the ring, so arrival order is slot order: Q needs no pointers, only the
+size of each batch, and a tuple has left as soon as it is no longer among the `live` newest. That
+makes expiry free: a probe that comes to a slot that is not live has reached the chain's end.
 
-Memory per tuple (`bytes_per_tuple`): code 8, next 4, head and tail of a bucket 8, a flag for
-joins that must know who found no match, and the row itself. All of it is allocated at the start.
+Memory per tuple (`bytes_per_tuple`): code 8, next 4, head of a bucket 4, a flag that says whether
+it has found a match 1, and the row itself. All of it is allocated at the start.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,7 @@ from semistream.join import kernels
 from semistream.join.buckets import Buckets
 from semistream.join.rows import RowStore, Slots, bytes_per_slot
 
-_TABLE_BYTES_PER_TUPLE = 8 + 4 + 4 + 4 + 1
+_TABLE_BYTES_PER_TUPLE = 8 + 4 + 4 + 1
 
 
 def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float]) -> float:
@@ -39,68 +39,84 @@ def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float]) -> float:
 class HashTable:
     """Chains of codes by bucket, over a ring of slots. The window's H, and `resident`'s table."""
 
-    def __init__(self, buckets: Buckets, slot_codes: NDArray[np.int64]) -> None:
+    def __init__(
+        self, buckets: Buckets, slot_codes: NDArray[np.int64], most_pairs: int
+    ) -> None:
         """Make an empty table whose slots keep their codes in the given array."""
-        self._function = buckets.function
+        self._buckets = buckets
         self._heads = np.full(buckets.count, kernels.NO_SLOT, np.int32)
-        self._tails = np.full(buckets.count, kernels.NO_SLOT, np.int32)
         self._following = np.full(len(slot_codes), kernels.NO_SLOT, np.int32)
         self._slot_codes = slot_codes
+        self._candidates = kernels.make_candidates()
+        self._out_probes = np.empty(most_pairs, np.int64)
+        self._out_slots = np.empty(most_pairs, np.int64)
+        self.newest = -1
+        self.live = 0
 
-    def insert(self, codes: NDArray[np.int64], first_slot: int) -> None:
-        """Add codes at consecutive slots."""
-        kernels.insert(
-            codes,
-            first_slot,
-            self._slot_codes,
-            self._heads,
-            self._tails,
-            self._following,
-            *self._function,
+    def insert(self, codes: NDArray[np.int64]) -> None:
+        """Add codes at the slots after the newest."""
+        first = (self.newest + 1) % len(self._slot_codes)
+        chains = (self._slot_codes, self._heads, self._following)
+        kernels.insert(codes, first, *chains, *self._buckets.function)
+        self.newest = (self.newest + len(codes)) % len(self._slot_codes)
+        self.live += len(codes)
+
+    def expire(self, count: int) -> None:
+        """Take out the oldest codes: chains end before them from now on."""
+        self.live -= count
+
+    def matches(
+        self, codes: NDArray[np.int64], is_sorted: bool = False
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield (index into `codes`, slot) of equal codes, at most `most_pairs` at a time.
+
+        `is_sorted` says that the codes ascend, as those of consecutive pages do. The arrays are
+        overwritten by the next step.
+        """
+        kernel = (
+            kernels.probe_sorted if is_sorted and self._buckets.is_ordered else kernels.probe
         )
-
-    def expire(self, first_slot: int, count: int) -> None:
-        """Take out the oldest codes."""
-        kernels.expire(
-            first_slot, count, self._slot_codes, self._heads, self._following, *self._function
-        )
-
-    def probe(
-        self,
-        codes: NDArray[np.int64],
-        position: NDArray[np.int64],
-        out_probes: NDArray[np.int64],
-        out_slots: NDArray[np.int64],
-    ) -> int:
-        """Find equal codes; see `kernels.probe`."""
-        return int(
-            kernels.probe(
+        position = kernels.start_of_probe()
+        while not kernels.is_complete(position, len(codes)):
+            found = kernel(
                 codes,
                 position,
+                self._candidates,
                 self._slot_codes,
                 self._heads,
                 self._following,
-                *self._function,
-                out_probes,
-                out_slots,
+                self.newest,
+                self.live,
+                *self._buckets.function,
+                self._out_probes,
+                self._out_slots,
             )
-        )
+            if found:
+                yield self._out_probes[:found], self._out_slots[:found]
 
 
 class Window:
     """At most `capacity` waiting stream tuples, with their rows."""
 
     def __init__(
-        self, schema: pa.Schema, capacity: int, value_bytes: Sequence[float], buckets: Buckets
+        self,
+        schema: pa.Schema,
+        capacity: int,
+        value_bytes: Sequence[float],
+        buckets: Buckets,
+        most_pairs: int,
     ) -> None:
-        """Allocate everything."""
+        """Allocate everything. A probe yields at most `most_pairs` matches at a time."""
         self.capacity = capacity
-        self.count = 0
         self.queue: deque[int] = deque()
         self.matched = np.zeros(capacity, np.uint8)
-        self.table = HashTable(buckets, np.zeros(capacity, np.int64))
+        self.table = HashTable(buckets, np.zeros(capacity, np.int64), most_pairs)
         self._rows = RowStore(schema, capacity, value_bytes)
-        self._oldest = 0
+
+    @property
+    def count(self) -> int:
+        """How many tuples wait."""
+        return self.table.live
 
     def room(self, batch: pa.RecordBatch) -> int:
         """Return how many of the batch's first rows can enter now."""
@@ -109,23 +125,19 @@ class Window:
 
     def insert(self, batch: pa.RecordBatch, codes: NDArray[np.int64]) -> None:
         """Let tuples in; there must be room."""
-        first = (self._oldest + self.count) % self.capacity
-        slots = self._ring(first, batch.num_rows)
+        slots = self._ring(self.table.newest + 1, batch.num_rows)
         self._rows.put(slots, batch, live=lambda: self.oldest(self.count))
-        self.table.insert(codes, first)
+        self.table.insert(codes)
         self.matched[slots] = 0
-        self.count += batch.num_rows
 
     def oldest(self, count: int) -> Slots:
         """Return the slots of the oldest tuples, in arrival order."""
-        return self._ring(self._oldest, count)
+        return self._ring(self.table.newest + 1 - self.count, count)
 
     def expire(self, count: int) -> None:
         """Let the oldest tuples go."""
-        self.table.expire(self._oldest, count)
         self._rows.drop(self.oldest(count))
-        self._oldest = (self._oldest + count) % self.capacity
-        self.count -= count
+        self.table.expire(count)
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of the rows at these slots."""
