@@ -1,7 +1,7 @@
 """What a join is asked to do: key columns, kind of join, columns to add, output schema."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
@@ -35,6 +35,12 @@ class JoinSpec:
     def stream_key_indexes(self) -> list[int]:
         """Where the key columns stand in the stream."""
         return [self.stream_schema.get_field_index(k) for k in self.stream_key]
+
+    def with_stream_schema(self, schema: pa.Schema) -> "JoinSpec":
+        """Return the same join for a stream whose columns are labelled a little differently."""
+        schema = plain_schema(schema)
+        added = list(self.output_schema)[len(self.stream_schema) :]
+        return replace(self, stream_schema=schema, output_schema=pa.schema([*schema, *added]))
 
     def assemble(
         self, stream: Sequence[pa.Array], relation: Sequence[pa.Array] | None, count: int

@@ -146,7 +146,13 @@ class Draft:
             null_keys_dropped=0,
             partitions=(),
         )
-        return cls(os.fspath(location), Store.at(location), manifest)
+        store = Store.at(location)
+        return cls(store.root if store.is_local else os.fspath(location), store, manifest)
+
+    @classmethod
+    def resume(cls, location: str, manifest: Manifest) -> "Draft":
+        """Return a draft that another process started."""
+        return cls(location, Store.at(location), manifest)
 
     def publish(self, partitions: Sequence[PartitionInfo], null_keys: int) -> Relation:
         """Write the manifest, make the snapshot current, and open it."""

@@ -1,0 +1,205 @@
+"""`enrich`: a DataFrame in, the same DataFrame with the relation's columns out.
+
+::
+
+    df ── repartitionById(P, code mod P) ── mapInArrow(task p ⋈ partition p) ── observe ── filter
+          (JVM)                             (one operator per task)             (telemetry rows)
+
+Everything is lazy and built of public DataFrame operations, so it works on streaming and batch
+frames, in `DataFrame.transform`, and in Spark Connect sessions. Each task joins all the rows it is
+given before it ends: no state outlives a micro-batch, and Spark's checkpoint makes it exactly once.
+
+Telemetry travels as rows: each task ends with one row that is empty but for a list of counters.
+`observe` sums them under the query's name, where Spark reports them in
+`StreamingQueryProgress.observedMetrics`; a filter takes them out of the data.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import PurePosixPath
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, LongType, StructField, StructType
+
+from semistream.embedded import DEFAULT_MEMORY
+from semistream.errors import BudgetError, OptionError
+from semistream.join.registry import AUTO, make_operator
+from semistream.join.spec import Columns, JoinSpec, On, resolve
+from semistream.join.telemetry import Telemetry
+from semistream.relation.relation import Relation
+from semistream.spark.keys import column, partition_expression
+from semistream.spark.types import arrow_schema, spark_type, wire_type
+from semistream.units import format_bytes, parse_bytes
+
+TELEMETRY_COLUMN = "__semistream_telemetry"
+_TELEMETRY_TYPE = pa.list_(pa.int64())
+
+
+def enrich(
+    stream: DataFrame,
+    relation: Relation | str,
+    *,
+    on: On | None = None,
+    how: str = "left",
+    columns: Columns | None = None,
+    memory: int | str = DEFAULT_MEMORY,
+    algorithm: str = AUTO,
+    suffix: str | None = None,
+    name: str | None = None,
+) -> DataFrame:
+    """Join a DataFrame, streaming or not, with a relation within a memory budget.
+
+    `on` names the key: a column, a list, or a mapping from stream name to relation name; the
+    default is the relation's own key. `columns` are the relation's columns to add (a mapping
+    renames them); the default is all but the key. `how` is ``left``, ``inner``, ``semi`` or
+    ``anti``. `memory` is the budget of the whole join: each of the relation's P partitions is
+    joined by one task with ``memory / P``, so it holds even if all of them run at once. What the
+    join counts appears in the query's observed metrics under `name`, which is
+    ``semistream:<relation>`` unless given; two joins in one query need different names.
+
+    ::
+
+        enriched = ss.enrich(sales, "products.rel", on="product_id", memory="64MB")
+    """
+    relation = Relation.open(relation) if isinstance(relation, str) else relation
+    case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    spec = resolve(
+        relation,
+        arrow_schema(stream.schema),
+        on=on,
+        how=how,
+        columns=columns,
+        suffix=suffix,
+        case_sensitive=case_sensitive,
+    )
+    task = _Task(relation, spec, algorithm, _task_budget(relation, parse_bytes(memory)))
+    task.check()
+    partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
+    routed = stream.repartitionById(relation.partition_count, partition)
+    joined = routed.mapInArrow(task, _joined_schema(stream, spec))
+    observed = joined.observe(name or _default_name(relation), *_sums())
+    return observed.filter(column(TELEMETRY_COLUMN).isNull()).drop(TELEMETRY_COLUMN)
+
+
+def enrich_with(
+    relation: Relation | str,
+    *,
+    on: On | None = None,
+    how: str = "left",
+    columns: Columns | None = None,
+    memory: int | str = DEFAULT_MEMORY,
+    algorithm: str = AUTO,
+    suffix: str | None = None,
+    name: str | None = None,
+) -> Callable[[DataFrame], DataFrame]:
+    """Return `enrich` with all but the DataFrame given, for ``df.transform(enrich_with(…))``."""
+
+    def transform(stream: DataFrame) -> DataFrame:
+        return enrich(
+            stream,
+            relation,
+            on=on,
+            how=how,
+            columns=columns,
+            memory=memory,
+            algorithm=algorithm,
+            suffix=suffix,
+            name=name,
+        )
+
+    return transform
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What runs in a Python worker: one operator over one partition of the relation."""
+
+    relation: Relation
+    spec: JoinSpec
+    algorithm: str
+    budget_bytes: int
+
+    def check(self) -> None:
+        """Raise on the driver what every task would raise: an unknown name, R that cannot fit."""
+        make_operator(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join the rows of a partition, then hand over one row of telemetry."""
+        context = TaskContext.get()
+        assert context is not None, "a task runs inside Spark"
+        first = next(batches, None)
+        if first is None:
+            return
+        # Spark labels timestamps with the session's time zone: take the schema as it comes.
+        spec = self.spec.with_stream_schema(first.schema)
+        operator = make_operator(
+            self.algorithm, self.relation, spec, self.budget_bytes, context.partitionId()
+        )
+        wire = _Wire(spec)
+        for batch in operator.join(chain([first], batches)):
+            yield wire.rows(batch)
+        yield wire.telemetry(operator.telemetry)
+
+
+class _Wire:
+    """Puts joined rows and telemetry into the one schema that a task hands to Spark."""
+
+    def __init__(self, spec: JoinSpec) -> None:
+        added = list(spec.output_schema)[len(spec.stream_schema) :]
+        wired = [field.with_type(wire_type(field)) for field in added]
+        self._casts = {
+            len(spec.stream_schema) + i: wanted.type
+            for i, (field, wanted) in enumerate(zip(added, wired, strict=True))
+            if field.type != wanted.type
+        }
+        fields = [field.with_nullable(True) for field in (*spec.stream_schema, *wired)]
+        self._schema = pa.schema([*fields, pa.field(TELEMETRY_COLUMN, _TELEMETRY_TYPE)])
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = batch.columns
+        for i, wanted in self._casts.items():
+            columns[i] = columns[i].cast(wanted)
+        empty = pa.nulls(batch.num_rows, _TELEMETRY_TYPE)
+        return pa.RecordBatch.from_arrays([*columns, empty], schema=self._schema)
+
+    def telemetry(self, counters: Telemetry) -> pa.RecordBatch:
+        empty = [pa.nulls(1, field.type) for field in list(self._schema)[:-1]]
+        row = pa.array([counters.values()], _TELEMETRY_TYPE)
+        return pa.RecordBatch.from_arrays([*empty, row], schema=self._schema)
+
+
+def _task_budget(relation: Relation, memory_bytes: int) -> int:
+    budget_bytes = memory_bytes // relation.partition_count
+    if budget_bytes == 0:
+        raise BudgetError(
+            f"memory of {format_bytes(memory_bytes)} is less than one byte for each of the "
+            f"{relation.partition_count} partitions"
+        )
+    return budget_bytes
+
+
+def _joined_schema(stream: DataFrame, spec: JoinSpec) -> StructType:
+    """Return the schema of what the tasks hand over. All is nullable: telemetry rows are empty."""
+    if TELEMETRY_COLUMN in stream.columns:
+        raise OptionError(f"the stream has a column named {TELEMETRY_COLUMN!r}; rename it")
+    added = list(spec.output_schema)[len(spec.stream_schema) :]
+    return StructType(
+        [
+            *(StructField(f.name, f.dataType, True, f.metadata) for f in stream.schema.fields),
+            *(StructField(f.name, spark_type(f), True) for f in added),
+            StructField(TELEMETRY_COLUMN, ArrayType(LongType())),
+        ]
+    )
+
+
+def _sums() -> list[Column]:
+    counters = column(TELEMETRY_COLUMN)
+    return [F.sum(counters[i]).alias(name) for i, name in enumerate(Telemetry.names())]
+
+
+def _default_name(relation: Relation) -> str:
+    return f"semistream:{PurePosixPath(relation.location).stem}"
