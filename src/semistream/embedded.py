@@ -5,9 +5,9 @@ from itertools import chain
 
 import pyarrow as pa
 
-from semistream.join.operator import Operator
-from semistream.join.registry import AUTO, make_operator
-from semistream.join.spec import Columns, On, resolve
+from semistream.joins.operator import Operator
+from semistream.joins.registry import AUTO, make_operator
+from semistream.joins.spec import Columns, On, resolve
 from semistream.relation.relation import Relation
 from semistream.units import parse_bytes
 

@@ -12,7 +12,15 @@ class SemistreamError(Exception):
 
 
 class BudgetError(SemistreamError):
-    """The memory budget is too small. Remedy: raise ``memory`` to what the message says."""
+    """The memory budget is too small. Remedy: raise ``memory`` to what the message says.
+
+    `least_bytes` is the least budget that would do, where it is known.
+    """
+
+    def __init__(self, message: str, least_bytes: int | None = None) -> None:
+        """Say what is wrong and, if it is known, what would be enough."""
+        super().__init__(message)
+        self.least_bytes = least_bytes
 
 
 class ColumnError(SemistreamError):

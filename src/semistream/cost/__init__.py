@@ -1,1 +1,1 @@
-"""The papers' cost models: equations, one file per algorithm. Imports nothing from `join`."""
+"""The papers' cost models: equations, one file per algorithm. Imports nothing from `joins`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,7 @@ class Sizes:
     `page_count`         N_R
     `disk_bytes(b)`      b · v_P; only the columns that are read count, so v_P depends on them
     `tuple_bytes`        f · v_S + sizeof(ptr): a waiting tuple in H, with its place in Q
+    `window_base_bytes`  (not in the paper) what a window takes however small it is
     `output_row_bytes`   (not in the paper) a row of the output buffer
     `table_bytes`        (not in the paper) the page table with index and checksums
     ===================  ======================================================================
@@ -22,5 +24,10 @@ class Sizes:
     page_count: int
     disk_bytes: Callable[[int], int]
     tuple_bytes: float
+    window_base_bytes: int
     output_row_bytes: int
     table_bytes: int
+
+    def window_bytes(self, tuples: int) -> int:
+        """Return what a window of so many tuples takes."""
+        return ceil(tuples * self.tuple_bytes) + self.window_base_bytes

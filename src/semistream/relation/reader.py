@@ -3,13 +3,15 @@
 A `PageReader` spans one partition (in a Spark task) or all of them (embedded): its pages are
 numbered 0 … ``page_count`` in one sequence, partition after partition, each sorted by key code.
 Only the page table and the parts that were asked for are ever read. A part of a page is checked
-against its CRC-32 the first time this reader reads it; the files never change after that.
+against its CRC-32 the first time this process reads it; files of a snapshot never change.
 
 Memory: the page table (`table_bytes`) belongs to the reader and is counted by the join;
-everything else goes into the caller's buffers.
+everything else goes into the caller's buffers. What has been checked is remembered for the whole
+process, one byte per page and part, for the `_REMEMBERED_PARTS` parts used last.
 """
 
 import zlib
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +26,17 @@ from semistream.relation.storage import PageFile, Store
 from semistream.relation.writer import CODE_BYTES
 
 CODES = "codes"
+_REMEMBERED_PARTS = 4096
+_checked: OrderedDict[tuple[str, ...], NDArray[np.bool_]] = OrderedDict()
+
+
+def _remember_checked(key: tuple[str, ...], page_count: int) -> NDArray[np.bool_]:
+    """Return the flags of the pages of a part that this process has checked, shared by readers."""
+    flags = _checked.pop(key, None)
+    _checked[key] = np.zeros(page_count, np.bool_) if flags is None else flags
+    while len(_checked) > _REMEMBERED_PARTS:
+        _checked.popitem(last=False)
+    return _checked[key]
 
 
 @dataclass(slots=True)
@@ -189,7 +202,8 @@ class PageReader:
         self, offsets: NDArray[np.int64], unit_bytes: int, tables: list[pa.Table], name: str
     ) -> _Part:
         checksums = _joined(tables, f"{name}.checksum")
-        checked = np.zeros(len(checksums), np.bool_)
+        files = [self._store.path(self._path(info, name)) for info in self._infos]
+        checked = _remember_checked(tuple(files), len(checksums))
         return _Part(offsets, self.row_bounds, unit_bytes, checksums, checked)
 
     def _read_page_table(self, info: PartitionInfo, names: list[str]) -> pa.Table:
@@ -233,13 +247,15 @@ class PageReader:
         return files[kind]
 
     def _check(self, part: _Part, name: str, first: int, last: int, view: memoryview) -> None:
-        if part.checked[first:last].all():
+        unchecked = np.flatnonzero(~part.checked[first:last])
+        if not len(unchecked):
             return
-        for page in (np.flatnonzero(~part.checked[first:last]) + first).tolist():
-            image = view[part.size_bytes(first, page) : part.size_bytes(first, page + 1)]
-            if zlib.crc32(image) != part.checksums[page]:
-                self._report_damage(name, page)
-            part.checked[page] = True
+        bounds = ((part.ends[first : last + 1] - part.ends[first]) * part.unit_bytes).tolist()
+        checksums = part.checksums[first:last].tolist()
+        for i in unchecked.tolist():
+            if zlib.crc32(view[bounds[i] : bounds[i + 1]]) != checksums[i]:
+                self._report_damage(name, first + i)
+        part.checked[first:last] = True
 
     def _report_damage(self, part: str, page: int) -> None:
         file_index = int(self._file_index[page])

@@ -1,5 +1,5 @@
 """Semistream on Spark. The only package that imports pyspark."""
 
-from semistream.spark.enrich import enrich, enrich_with
+from semistream.spark.enrichment import enrich, enrich_with
 
 __all__ = ["enrich", "enrich_with"]

@@ -21,13 +21,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.errors import BudgetError
-from semistream.join import kernels
-from semistream.join.buckets import Buckets
-from semistream.join.diskbuffer import Slab, slab_bytes
-from semistream.join.spec import JoinSpec
-from semistream.join.stream import Routing, StreamBuffer
-from semistream.join.telemetry import Telemetry
-from semistream.join.window import HashTable
+from semistream.joins import kernels
+from semistream.joins.buckets import Buckets
+from semistream.joins.diskbuffer import Slab, slab_bytes
+from semistream.joins.spec import JoinSpec
+from semistream.joins.stream import Routing, StreamBuffer
+from semistream.joins.telemetry import Telemetry
+from semistream.joins.window import HashTable
 from semistream.memory import MemoryLedger
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
@@ -71,7 +71,8 @@ class ResidentJoin:
                 f"resident needs {format_bytes(least)} to hold {self._reader.row_count:,} rows "
                 f"with {len(self._columns)} columns, but the budget is "
                 f"{format_bytes(budget_bytes)}. Raise memory to {least} bytes, or use "
-                "algorithm='meshjoin', which reads R from disk"
+                "algorithm='meshjoin', which reads R from disk",
+                least,
             )
         self.ledger.reserve("relation", least)
 
@@ -105,10 +106,11 @@ class ResidentJoin:
     def _load(self) -> None:
         """Read all of R and build the hash table."""
         reader = self._reader
+        if not reader.row_count:
+            return  # then no stream row has hope, and none is ever looked up
         whole = [(0, reader.page_count)]
         self._codes = np.empty(reader.row_count, np.int64)
-        if reader.row_count:
-            self.telemetry.bytes_read += 8 * reader.read_codes(0, reader.page_count, self._codes)
+        self.telemetry.bytes_read += 8 * reader.read_codes(0, reader.page_count, self._codes)
         self._table = HashTable(
             Buckets.choose(reader, reader.row_count), self._codes, _OUTPUT_ROWS
         )
@@ -117,7 +119,7 @@ class ResidentJoin:
         for column in self._columns:
             arena = np.empty(slab_bytes(reader, column, reader.page_count), np.uint8)
             slab = Slab(reader, column, arena)
-            if not slab.is_implied and reader.row_count:
+            if not slab.is_implied:
                 self.telemetry.bytes_read += slab.load(whole)
             self._slabs[column] = slab
         self.telemetry.pages_scanned += reader.page_count

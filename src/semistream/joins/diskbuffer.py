@@ -23,8 +23,8 @@ from semistream.columns import (
     nested_from_message,
     numpy_dtype,
 )
-from semistream.join.kernels import gather_bytes, rows_in_runs, starts_of, touched_pages
-from semistream.join.rows import gather_from_chunks
+from semistream.joins.kernels import gather_bytes, rows_in_runs, starts_of, touched_pages
+from semistream.joins.rows import gather_from_chunks
 from semistream.relation.layout import part_names
 from semistream.relation.reader import CODES, PageReader
 

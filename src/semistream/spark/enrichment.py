@@ -27,9 +27,9 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from semistream.embedded import DEFAULT_MEMORY
 from semistream.errors import BudgetError, OptionError
-from semistream.join.registry import AUTO, make_operator
-from semistream.join.spec import Columns, JoinSpec, On, resolve
-from semistream.join.telemetry import Telemetry
+from semistream.joins.registry import AUTO, make_operator
+from semistream.joins.spec import Columns, JoinSpec, On, resolve
+from semistream.joins.telemetry import Telemetry
 from semistream.relation.relation import Relation
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.types import arrow_schema, spark_type, wire_type

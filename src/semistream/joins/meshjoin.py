@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 
 from semistream.cost.meshjoin import settings_for_budget
 from semistream.cost.sizes import Sizes
-from semistream.join.window import Window
+from semistream.joins.window import Window
 
 
 @dataclass(slots=True)

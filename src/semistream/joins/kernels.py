@@ -9,7 +9,7 @@ from newer to older, so nothing behind such a slot can be live.)
 
 A bucket is ``(code * factor - base) >> shift`` in 64-bit arithmetic. With ``factor = 1`` that
 keeps the order of the codes: since R is scanned in code order, the scan then walks through the
-table from one end to the other instead of jumping about in it. See `semistream.join.buckets`.
+table from one end to the other instead of jumping about in it. See `semistream.joins.buckets`.
 
 Looking up a slot is a cache miss, and what costs time is waiting for one miss before the next.
 So probes work in rounds over a block of candidates: the first slots of all their chains, then the

@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.sizes import Sizes
 from semistream.errors import BudgetError
-from semistream.join import kernels
-from semistream.join.buckets import Buckets
-from semistream.join.diskbuffer import DiskBuffer, disk_buffer_bytes
-from semistream.join.rows import Slots, average_value_bytes
-from semistream.join.spec import JoinSpec
-from semistream.join.stream import Routing, StreamBuffer, Tuples
-from semistream.join.telemetry import Telemetry
-from semistream.join.window import Window, bytes_per_tuple
+from semistream.joins import kernels
+from semistream.joins.buckets import Buckets
+from semistream.joins.diskbuffer import DiskBuffer, disk_buffer_bytes
+from semistream.joins.rows import Slots, average_value_bytes
+from semistream.joins.spec import JoinSpec
+from semistream.joins.stream import Routing, StreamBuffer, Tuples
+from semistream.joins.telemetry import Telemetry
+from semistream.joins.window import Window, bytes_per_tuple, window_base_bytes
 from semistream.memory import MemoryLedger
 from semistream.relation.relation import Relation
 from semistream.units import format_bytes
@@ -145,7 +145,7 @@ class WindowJoin:
         tactic = self._make_tactic(sizes, self.ledger.budget_bytes)
         self.ledger.reserve("page table", sizes.table_bytes)
         self.ledger.reserve("disk buffer", sizes.disk_bytes(tactic.pages_per_read))
-        self.ledger.reserve("window", int(tactic.window_tuples * sizes.tuple_bytes))
+        self.ledger.reserve("window", sizes.window_bytes(tactic.window_tuples))
         self.ledger.reserve("output buffer", tactic.output_rows * sizes.output_row_bytes)
         self._tactic = tactic
         self._disk = DiskBuffer(self._reader, self._read_columns, tactic.pages_per_read)
@@ -164,6 +164,7 @@ class WindowJoin:
             page_count=self._reader.page_count,
             disk_bytes=lambda pages: disk_buffer_bytes(self._reader, self._read_columns, pages),
             tuple_bytes=bytes_per_tuple(schema, value_bytes),
+            window_base_bytes=window_base_bytes(schema),
             output_row_bytes=self._output_row_bytes(value_bytes),
             table_bytes=self._reader.table_bytes,
         )

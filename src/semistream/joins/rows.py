@@ -32,10 +32,12 @@ from semistream.columns import (
     split_fixed,
     width_bytes,
 )
-from semistream.join.kernels import compact_bytes, gather_bytes, scatter_bytes
+from semistream.joins.kernels import compact_bytes, gather_bytes, scatter_bytes
 
 Slots: TypeAlias = NDArray[np.int64]
+# An arena has room for more than its average rows: a share, and a little in any case.
 ARENA_SLACK = 1.25
+ARENA_BASE_BYTES = 4096
 
 
 class ColumnStore(Protocol):
@@ -67,6 +69,12 @@ def bytes_per_slot(dtype: pa.DataType, value_bytes: float) -> float:
     return bookkeeping + ARENA_SLACK * value_bytes
 
 
+def base_bytes(schema: pa.Schema) -> int:
+    """Return what the stores of a schema take however few slots they have."""
+    variable = [f for f in schema if encoding_of(f.type) is not Encoding.FIXED]
+    return ARENA_BASE_BYTES * len(variable)
+
+
 def average_value_bytes(column: pa.Array) -> float:
     """Return what a value takes on average in a sample, at least one byte."""
     return max(1.0, column.nbytes / max(1, len(column)))
@@ -77,7 +85,7 @@ def make_store(dtype: pa.DataType, capacity: int, value_bytes: float) -> ColumnS
     encoding = encoding_of(dtype)
     if encoding is Encoding.FIXED:
         return FixedStore(dtype, capacity)
-    arena_bytes = int(capacity * value_bytes * ARENA_SLACK)
+    arena_bytes = int(capacity * value_bytes * ARENA_SLACK) + ARENA_BASE_BYTES
     if encoding is Encoding.BYTES:
         return BytesStore(dtype, capacity, arena_bytes)
     return NestedStore(dtype, capacity, arena_bytes)
@@ -167,44 +175,78 @@ class BytesStore:
 
 
 class NestedStore:
-    """A column of lists, structs or maps: Arrow arrays, and which row of which a slot means."""
+    """A column of lists, structs or maps: Arrow arrays, and which row of which a slot means.
+
+    Small arrays that came one after the other are merged, so that a stream of single rows does
+    not become thousands of arrays.
+    """
+
+    _MERGE_ROWS = 4096
+    _NO_CHUNK = -1
 
     def __init__(self, dtype: pa.DataType, capacity: int, arena_bytes: int) -> None:
         """Start with no arrays; together they may take `arena_bytes`."""
         self._dtype = dtype
-        self._chunk_of = np.zeros(capacity, np.int32)
+        self._chunk_of = np.full(capacity, self._NO_CHUNK, np.int32)
         self._row_of = np.zeros(capacity, np.int32)
         self._chunks: dict[int, pa.Array] = {}
         self._live_rows: dict[int, int] = {}
         self._next_chunk = 0
         self._limit_bytes = arena_bytes
+        self._held_bytes = 0
 
     def room(self, column: pa.Array) -> int:
         """Return how many of the first rows fit, charging each the column's average."""
-        free = self._limit_bytes - sum(c.nbytes for c in self._chunks.values())
-        fitting = int(max(0, free) // average_value_bytes(column))
-        return min(len(column), fitting)
+        free = max(0, self._limit_bytes - self._held_bytes)
+        return min(len(column), int(free // average_value_bytes(column)))
 
     def put(self, slots: Slots, column: pa.Array, live: Callable[[], Slots]) -> None:
-        """Keep a compact copy of the array."""
-        chunk = self._next_chunk
-        self._next_chunk = (chunk + 1) % (1 << 31)
-        self._chunks[chunk] = pa.concat_arrays([column])
-        self._live_rows[chunk] = len(column)
-        self._chunk_of[slots] = chunk
-        self._row_of[slots] = np.arange(len(column), dtype=np.int32)
+        """Keep a compact copy of the array, merged with the one before if both are small."""
+        self._keep(slots, pa.concat_arrays([column]))
+        while self._merge_last_two():
+            pass
 
     def drop(self, slots: Slots) -> None:
         """Count rows out, and drop arrays that have none left."""
         chunks, counts = np.unique(self._chunk_of[slots], return_counts=True)
+        self._chunk_of[slots] = self._NO_CHUNK
         for chunk, count in zip(chunks.tolist(), counts.tolist(), strict=True):
             self._live_rows[chunk] -= count
             if not self._live_rows[chunk]:
-                del self._live_rows[chunk], self._chunks[chunk]
+                self._forget(chunk)
 
     def gather(self, slots: Slots) -> pa.Array:
         """Return the values at these slots, array by array, then put in order."""
-        return gather_from_chunks(self._dtype, self._chunks, self._chunk_of[slots], self._row_of[slots])
+        return gather_from_chunks(
+            self._dtype, self._chunks, self._chunk_of[slots], self._row_of[slots]
+        )
+
+    def _keep(self, slots: Slots, column: pa.Array) -> None:
+        chunk = self._next_chunk
+        self._next_chunk += 1
+        self._chunks[chunk] = column
+        self._live_rows[chunk] = len(column)
+        self._held_bytes += column.nbytes
+        self._chunk_of[slots] = chunk
+        self._row_of[slots] = np.arange(len(column), dtype=np.int32)
+
+    def _merge_last_two(self) -> bool:
+        if len(self._chunks) < 2:
+            return False
+        before, last = list(self._chunks)[-2:]
+        rows = self._live_rows[before], self._live_rows[last]
+        if rows[0] > 2 * rows[1] or sum(rows) > self._MERGE_ROWS:
+            return False
+        slots = np.concatenate([np.flatnonzero(self._chunk_of == c) for c in (before, last)])
+        merged = self.gather(slots)
+        self._forget(before)
+        self._forget(last)
+        self._keep(slots, merged)
+        return True
+
+    def _forget(self, chunk: int) -> None:
+        self._held_bytes -= self._chunks[chunk].nbytes
+        del self._chunks[chunk], self._live_rows[chunk]
 
 
 def gather_from_chunks(

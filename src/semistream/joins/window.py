@@ -13,7 +13,8 @@ size of each batch, and a tuple has left as soon as it is no longer among the `l
 makes expiry free: a probe that comes to a slot that is not live has reached the chain's end.
 
 Memory per tuple (`bytes_per_tuple`): code 8, next 4, head of a bucket 4, a flag that says whether
-it has found a match 1, and the row itself. All of it is allocated at the start.
+it has found a match 1, and the row itself; besides, a little that does not depend on their number
+(`window_base_bytes`). All of it is allocated at the start.
 """
 
 from collections import deque
@@ -23,9 +24,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.join import kernels
-from semistream.join.buckets import Buckets
-from semistream.join.rows import RowStore, Slots, bytes_per_slot
+from semistream.joins import kernels
+from semistream.joins.buckets import Buckets
+from semistream.joins.rows import RowStore, Slots, base_bytes, bytes_per_slot
 
 _TABLE_BYTES_PER_TUPLE = 8 + 4 + 4 + 1
 
@@ -34,6 +35,11 @@ def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float]) -> float:
     """Return what a waiting tuple takes, its share of the hash table included."""
     columns = zip(schema, value_bytes, strict=True)
     return _TABLE_BYTES_PER_TUPLE + sum(bytes_per_slot(f.type, size) for f, size in columns)
+
+
+def window_base_bytes(schema: pa.Schema) -> int:
+    """Return what a window takes however few tuples it holds."""
+    return int(kernels.make_candidates().nbytes) + base_bytes(schema)
 
 
 class HashTable:

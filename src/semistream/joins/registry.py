@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from semistream.errors import OptionError, did_you_mean
-from semistream.join import resident
-from semistream.join.meshjoin import MeshJoin
-from semistream.join.operator import Operator, WindowJoin
-from semistream.join.resident import ResidentJoin
-from semistream.join.spec import JoinSpec
+from semistream.joins import resident
+from semistream.joins.meshjoin import MeshJoin
+from semistream.joins.operator import Operator, WindowJoin
+from semistream.joins.resident import ResidentJoin
+from semistream.joins.spec import JoinSpec
 from semistream.relation.relation import Relation
 
 AUTO = "auto"

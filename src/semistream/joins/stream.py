@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from semistream.columns import plain_batch
 from semistream.errors import RoutingError
-from semistream.join.spec import JoinSpec
+from semistream.joins.spec import JoinSpec
 from semistream.keys import KeyCoder
 
 

@@ -1,0 +1,20 @@
+"""Fixtures that every test may use."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "default", deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _same_python_everywhere() -> None:
+    """Spark's workers must run the interpreter that runs the tests."""
+    import sys
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

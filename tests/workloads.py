@@ -1,0 +1,183 @@
+"""Generated workloads for the contract suite: a relation, a stream, and how to join them."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import tempfile
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+import semistream as ss
+from semistream.embedded import prepare
+from semistream.testing import nested_loop_join, same_rows
+
+EPOCH = datetime.datetime(2020, 1, 1)
+
+# From a small integer to a key of each kind; distinct integers give distinct keys.
+KEY_KINDS: dict[str, tuple[pa.DataType, Any]] = {
+    "int64": (pa.int64(), lambda i: i * 3 - 50),
+    "int32": (pa.int32(), lambda i: i),
+    "clumped": (pa.int64(), lambda i: (i % 5) * 2**58 + i),
+    "string": (pa.string(), lambda i: f"key-{i}" * (1 + i % 9)),
+    "uuid": (pa.string(), lambda i: str(uuid.UUID(int=i * 2**70 + i))),
+    "binary": (pa.binary(), lambda i: i.to_bytes(3, "big")),
+    "date": (pa.date32(), lambda i: EPOCH.date() + datetime.timedelta(days=i)),
+    "timestamp": (pa.timestamp("us"), lambda i: EPOCH + datetime.timedelta(milliseconds=i)),
+    "timestamp_ms": (pa.timestamp("ms"), lambda i: EPOCH + datetime.timedelta(milliseconds=i)),
+    "decimal": (pa.decimal128(12, 2), lambda i: decimal.Decimal(i) / 4),
+    "big_decimal": (pa.decimal128(30, 3), lambda i: decimal.Decimal(-i) * 10**15),
+    "bool": (pa.bool_(), lambda i: bool(i % 2)),
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Everything that a join depends on. Generated from a seed, so a failure can be repeated."""
+
+    seed: int
+    key_kinds: tuple[str, ...]
+    relation_rows: int
+    stream_rows: int
+    domain: int
+    skew: float
+    null_share: float
+    unique: bool
+    partitions: int
+    page_bytes: int
+    batch_rows: int
+    how: str
+    with_nested: bool
+
+    def tables(self) -> tuple[pa.Table, pa.Table]:
+        rng = np.random.default_rng(self.seed)
+        if self.unique:
+            ids = rng.permutation(max(self.domain, self.relation_rows))[: self.relation_rows]
+        else:
+            ids = rng.integers(0, self.domain, self.relation_rows)
+        weights = 1.0 / np.arange(1, self.domain + 1) ** self.skew
+        wanted = rng.choice(self.domain, self.stream_rows, p=weights / weights.sum())
+        # Half the domain again lies beyond R's: keys that are missing from it.
+        wanted = np.where(rng.random(self.stream_rows) < 0.15, wanted + self.domain * 3, wanted)
+        return self._stream(rng, wanted), self._relation(rng, ids)
+
+    def _relation(self, rng: np.random.Generator, ids: Any) -> pa.Table:
+        n = len(ids)
+        words = ["", "a", "bee", "sea" * 7, "ü"]
+        columns = self._keys(rng, ids, "r")
+        columns["number"] = pa.array(rng.integers(-9, 9, n), pa.int64(), mask=rng.random(n) < 0.2)
+        columns["flag"] = pa.array(rng.random(n) < 0.5)
+        columns["word"] = pa.array(
+            [None if rng.random() < 0.1 else words[i] for i in rng.integers(0, 5, n)], pa.string()
+        )
+        if self.with_nested:
+            nested = [None if i % 7 == 0 else {"x": i, "y": ["p"] * (i % 3)} for i in range(n)]
+            dtype = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))])
+            columns["nested"] = pa.array(nested, dtype)
+        return pa.table(columns)
+
+    def _stream(self, rng: np.random.Generator, ids: Any) -> pa.Table:
+        n = len(ids)
+        columns = self._keys(rng, ids, "s")
+        columns["quantity"] = pa.array(np.arange(n), pa.int32())
+        columns["note"] = pa.array(
+            [None if i % 11 == 0 else "n" * int(k) for i, k in enumerate(rng.integers(0, 20, n))],
+            pa.string(),
+        )
+        if self.with_nested:
+            columns["tags"] = pa.array([["t"] * (i % 3) for i in range(n)], pa.list_(pa.string()))
+        return pa.table(columns)
+
+    def _keys(self, rng: np.random.Generator, ids: Any, side: str) -> dict[str, pa.Array]:
+        keys = {}
+        for position, kind in enumerate(self.key_kinds):
+            dtype, make = KEY_KINDS[kind]
+            nulls = rng.random(len(ids)) < self.null_share
+            values = [None if no else make(int(i)) for i, no in zip(ids, nulls, strict=True)]
+            keys[f"{side}{position}"] = pa.array(values, dtype)
+        return keys
+
+    @property
+    def on(self) -> dict[str, str]:
+        return {f"s{i}": f"r{i}" for i in range(len(self.key_kinds))}
+
+    @property
+    def key(self) -> list[str]:
+        return list(self.on.values())
+
+    def build(self, relation: pa.Table) -> ss.Relation:
+        folder = tempfile.mkdtemp(prefix="semistream-test-")
+        return ss.build_relation(
+            relation,
+            folder,
+            key=self.key,
+            partitions=self.partitions,
+            page_size=self.page_bytes,
+        )
+
+    def batches(self, stream: pa.Table) -> list[pa.RecordBatch]:
+        return stream.to_batches(max_chunksize=self.batch_rows)
+
+
+def run(operator: Any, batches: Any) -> pa.Table | None:
+    """Run an operator to its end and return all output, or None if there is no batch of it."""
+    out = list(operator.join(batches))
+    return pa.Table.from_batches(out) if out else None
+
+
+def check_against_oracle(
+    workload: Workload, relation: ss.Relation, algorithm: str, memory: int | str
+) -> Any:
+    """Join, compare with the nested loop, and return the operator that ran."""
+    stream, table = workload.tables()
+    operator, batches = prepare(
+        workload.batches(stream),
+        relation,
+        on=workload.on,
+        how=workload.how,
+        memory=memory,
+        algorithm=algorithm,
+    )
+    expected = nested_loop_join(stream, table, on=workload.on, how=workload.how)
+    if operator is None:
+        assert expected.num_rows == 0
+        return None
+    actual = run(operator, batches)
+    if actual is None:
+        assert expected.num_rows == 0
+    else:
+        assert same_rows(actual, expected)
+    assert operator.ledger.peak_bytes <= operator.ledger.budget_bytes
+    assert operator.telemetry.stream_rows == stream.num_rows
+    assert operator.telemetry.output_rows == expected.num_rows
+    return operator
+
+
+@st.composite
+def workloads(draw: Any) -> Workload:
+    kinds = draw(
+        st.one_of(
+            st.sampled_from([(k,) for k in KEY_KINDS]),
+            st.sampled_from([("string", "int32"), ("date", "decimal", "int64"), ("int64", "int64")]),
+        )
+    )
+    return Workload(
+        seed=draw(st.integers(0, 2**32 - 1)),
+        key_kinds=kinds,
+        relation_rows=draw(st.sampled_from([0, 1, 2, 17, 90, 250])),
+        stream_rows=draw(st.sampled_from([0, 1, 5, 40, 200])),
+        domain=draw(st.sampled_from([1, 4, 60, 300])),
+        skew=draw(st.sampled_from([0.0, 0.5, 1.0, 1.5])),
+        null_share=draw(st.sampled_from([0.0, 0.1, 1.0])),
+        unique=draw(st.booleans()),
+        partitions=draw(st.sampled_from([1, 2, 5])),
+        page_bytes=draw(st.sampled_from([64, 300, 4096, 65536])),
+        batch_rows=draw(st.sampled_from([1, 7, 64, 100_000])),
+        how=draw(st.sampled_from(["inner", "left", "semi", "anti"])),
+        with_nested=draw(st.booleans()),
+    )
