@@ -53,9 +53,7 @@ def plain_type(dtype: pa.DataType) -> pa.DataType:
             keys_sorted=dtype.keys_sorted,
         )
     if pa.types.is_fixed_size_list(dtype):
-        return pa.list_(
-            dtype.value_field.with_type(plain_type(dtype.value_type)), dtype.list_size
-        )
+        return pa.list_(dtype.value_field.with_type(plain_type(dtype.value_type)), dtype.list_size)
     if pa.types.is_list(dtype) or pa.types.is_list_view(dtype):
         return pa.list_(dtype.value_field.with_type(plain_type(dtype.value_type)))
     if pa.types.is_large_list(dtype) or pa.types.is_large_list_view(dtype):

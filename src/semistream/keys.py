@@ -119,9 +119,7 @@ class KeyCoder:
             _hash_column(column, hashes)
         return hashes.view(np.int64), has_key
 
-    def same_keys(
-        self, left: Sequence[pa.Array], right: Sequence[pa.Array]
-    ) -> NDArray[np.bool_]:
+    def same_keys(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> NDArray[np.bool_]:
         """Return, row by row, whether the real (canonical) key columns are equal."""
         same = np.ones(len(left[0]), np.bool_)
         for a, b in zip(left, right, strict=True):

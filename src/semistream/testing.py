@@ -54,9 +54,7 @@ def _key(row: Mapping[str, Any], names: Iterable[str]) -> tuple[Any, ...] | None
     return None if any(part is None for part in key) else key
 
 
-def _joined(
-    row: list[Any], matches: list[list[Any]], how: str, added: int
-) -> list[list[Any]]:
+def _joined(row: list[Any], matches: list[list[Any]], how: str, added: int) -> list[list[Any]]:
     if how == "semi":
         return [row] if matches else []
     if how == "anti":

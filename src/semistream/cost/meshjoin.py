@@ -23,8 +23,8 @@ from semistream.units import format_bytes
 MOST_OUTPUT_ROWS = 16_384
 LEAST_OUTPUT_ROWS = 64
 OUTPUT_SHARE = 1 / 16
-# Measured on R of 3.5M × 120 B at 1 %, 5 % and 10 %: with a smaller disk buffer the fixed cost of an
-# iteration weighs more, with a larger one the window shrinks, which is what amortises the scan.
+# Measured on R of 3.5M × 120 B at 1 %, 5 % and 10 %: with a smaller disk buffer the fixed cost of
+# an iteration weighs more, with a larger one the window shrinks, which is what amortises the scan.
 DISK_SHARE = 1 / 4
 
 

@@ -39,7 +39,7 @@ class Buckets:
     @property
     def is_ordered(self) -> bool:
         """Whether neighbouring codes share a bucket."""
-        return self.factor == 1
+        return bool(self.factor == 1)
 
     @classmethod
     def ordered(cls, first_code: int, last_code: int, most: int) -> "Buckets":

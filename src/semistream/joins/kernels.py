@@ -3,9 +3,10 @@
 The hash table is two integer arrays over a ring of slots: `heads` gives the newest slot of each
 bucket's chain, `following` the next older slot in it. A tuple enters at the head. It leaves
 without being unlinked: a chain ends at the first slot that is no longer *live*, that is, not among
-the `live` newest slots of the ring, counted back from `newest`. A slot that has been used again
-since would be newer than the slot that leads to it, and ends the chain as well. (Every chain runs
-from newer to older, so nothing behind such a slot can be live.)
+the `live` newest slots of the ring, counted back from `newest`. If a slot has been used again
+since, what leads to it is stale; then it is newer than the slot that leads to it, or it belongs to
+another bucket, and the chain ends there as well. (Every chain runs from newer to older, so nothing
+behind such a slot can be live.)
 
 A bucket is ``(code * factor - base) >> shift`` in 64-bit arithmetic. With ``factor = 1`` that
 keeps the order of the codes: since R is scanned in code order, the scan then walks through the
@@ -24,6 +25,7 @@ go on, so even a join that multiplies rows stays within its memory.
 
 import numpy as np
 from numba import njit, uint64
+from numpy.typing import NDArray
 
 NO_SLOT = -1
 BLOCK = 1024
@@ -36,17 +38,17 @@ _KEPT = 3  # how many are kept for the next round
 _RESUME = 4  # the first match of that candidate that is still to be written
 
 
-def start_of_probe():
+def start_of_probe() -> NDArray[np.int64]:
     """Return the position from which a probe begins."""
     return np.zeros(5, np.int64)
 
 
-def is_complete(position, code_count):
+def is_complete(position: NDArray[np.int64], code_count: int) -> bool:
     """Return whether a probe of so many codes has found everything."""
-    return position[_NEXT] == code_count and position[_COUNT] == 0
+    return bool(position[_NEXT] == code_count and position[_COUNT] == 0)
 
 
-def make_candidates():
+def make_candidates() -> NDArray[np.int64]:
     """Return the scratch space of a probe, `BLOCK` candidates.
 
     Of each: its slot, the first and last probing code it is a candidate for, and, fetched at the
@@ -153,12 +155,17 @@ def probe(
             fetch_round(candidates, count, slot_codes, following)
         while at < count and found < len(out_probes):
             slot = slots[at]
+            code = candidates[3, at]
+            probing = codes[probes[at]]
             out_probes[found] = probes[at]
             out_slots[found] = slot
-            found += candidates[3, at] == codes[probes[at]]
+            found += code == probing
+            is_ours = bucket_of(code, factor, base, shift) == bucket_of(
+                probing, factor, base, shift
+            )
             slots[kept] = live_or_none(slot, candidates[4, at], capacity, newest, live)
             probes[kept] = probes[at]
-            kept += slots[kept] != NO_SLOT
+            kept += is_ours & (slots[kept] != NO_SLOT)
             at += 1
         if at == count:
             count, at, kept = kept, 0, 0
@@ -229,10 +236,13 @@ def probe_sorted(
             if row <= last and codes[row] == code:
                 resume = row
                 break
+            is_ours = bucket_of(code, factor, base, shift) == bucket_of(
+                codes[first], factor, base, shift
+            )
             slots[kept] = live_or_none(slot, candidates[4, at], capacity, newest, live)
             firsts[kept] = first
             lasts[kept] = last
-            kept += slots[kept] != NO_SLOT
+            kept += is_ours & (slots[kept] != NO_SLOT)
             at += 1
         if at == count:
             count, at, kept = kept, 0, 0
@@ -293,7 +303,7 @@ def touched_pages(rows, row_bounds, first_page, last_page):
 
 @njit(cache=True)
 def rows_in_runs(rows, row_bounds, first_page, run_firsts, run_lasts):
-    """Renumber rows of a page range as rows of just those runs of its pages; rows roughly ascend."""
+    """Renumber rows of a page range as rows of some runs of its pages; rows roughly ascend."""
     places = np.empty(len(rows), np.int64)
     base = row_bounds[first_page]
     run = 0

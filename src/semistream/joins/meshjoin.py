@@ -54,7 +54,7 @@ class MeshJoin:
     _reads_done: int = field(default=0, init=False)
 
     @classmethod
-    def for_budget(cls, sizes: Sizes, budget_bytes: int, start_page: int = 0) -> "MeshJoin":
+    def for_budget(cls, sizes: Sizes, budget_bytes: int, *, start_page: int = 0) -> "MeshJoin":
         """Return MESHJOIN with w and b chosen for a budget."""
         settings = settings_for_budget(sizes, budget_bytes)
         return cls(

@@ -60,9 +60,20 @@ class Operator(Protocol):
 class Tactic(Protocol):
     """What one algorithm decides. Settings are fixed when it is made; its state is its own."""
 
-    pages_per_read: int
-    window_tuples: int
-    output_rows: int
+    @property
+    def pages_per_read(self) -> int:
+        """How many pages the disk buffer holds."""
+        ...
+
+    @property
+    def window_tuples(self) -> int:
+        """How many tuples the window holds."""
+        ...
+
+    @property
+    def output_rows(self) -> int:
+        """How many rows an output batch holds at most."""
+        ...
 
     def leaving(self, window: Window) -> int:
         """Return how many of the oldest tuples have met all of R and leave."""
@@ -124,12 +135,12 @@ class WindowJoin:
             self.telemetry.memory_bytes_peak = self.ledger.peak_bytes
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
-        while not stream.pull() and not stream.is_exhausted:
+        while (sample := stream.peek()) is None:
+            if stream.is_exhausted:
+                return
+            stream.pull()
             yield from self._hopeless(stream)
-        yield from self._hopeless(stream)
-        if stream.is_exhausted:
-            return
-        self._allocate(stream.peek())
+        self._allocate(sample)
         while not (stream.is_exhausted and self._window.count == 0):
             yield from self._expire(self._tactic.leaving(self._window))
             yield from self._admit(stream, self._tactic.entering(self._window))
@@ -192,6 +203,7 @@ class WindowJoin:
         admitted = 0
         while admitted < wanted and stream.pull():
             waiting = stream.peek()
+            assert waiting is not None
             room = self._window.room(waiting[: wanted - admitted])
             if room == 0:
                 if self._window.count == 0:

@@ -111,9 +111,7 @@ class ResidentJoin:
         whole = [(0, reader.page_count)]
         self._codes = np.empty(reader.row_count, np.int64)
         self.telemetry.bytes_read += 8 * reader.read_codes(0, reader.page_count, self._codes)
-        self._table = HashTable(
-            Buckets.choose(reader, reader.row_count), self._codes, _OUTPUT_ROWS
-        )
+        self._table = HashTable(Buckets.choose(reader, reader.row_count), self._codes, _OUTPUT_ROWS)
         self._table.insert(self._codes)
         self._slabs = {}
         for column in self._columns:

@@ -77,7 +77,7 @@ def base_bytes(schema: pa.Schema) -> int:
 
 def average_value_bytes(column: pa.Array) -> float:
     """Return what a value takes on average in a sample, at least one byte."""
-    return max(1.0, column.nbytes / max(1, len(column)))
+    return max(1.0, float(column.nbytes) / max(1, len(column)))
 
 
 def make_store(dtype: pa.DataType, capacity: int, value_bytes: float) -> ColumnStore:
@@ -262,9 +262,7 @@ def gather_from_chunks(
     present, firsts = np.unique(chunk_of[order], return_index=True)
     pieces = [
         chunks[chunk].take(pa.array(row_of[order[a:b]]))
-        for chunk, a, b in zip(
-            present.tolist(), firsts, [*firsts[1:], len(order)], strict=True
-        )
+        for chunk, a, b in zip(present.tolist(), firsts, [*firsts[1:], len(order)], strict=True)
     ]
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))

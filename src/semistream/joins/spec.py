@@ -139,9 +139,7 @@ def _stream_key(
     return found
 
 
-def _added_columns(
-    relation: Relation, columns: Columns | None, names: _Names
-) -> dict[str, str]:
+def _added_columns(relation: Relation, columns: Columns | None, names: _Names) -> dict[str, str]:
     """Return relation name → output name."""
     if columns is None:
         columns = [n for n in relation.schema.names if n not in relation.key]

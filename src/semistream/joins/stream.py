@@ -29,6 +29,7 @@ class Tuples:
     codes: NDArray[np.int64]
 
     def __len__(self) -> int:
+        """How many rows there are."""
         return len(self.codes)
 
     def split(self, count: int) -> tuple["Tuples", "Tuples"]:

@@ -45,9 +45,7 @@ def window_base_bytes(schema: pa.Schema) -> int:
 class HashTable:
     """Chains of codes by bucket, over a ring of slots. The window's H, and `resident`'s table."""
 
-    def __init__(
-        self, buckets: Buckets, slot_codes: NDArray[np.int64], most_pairs: int
-    ) -> None:
+    def __init__(self, buckets: Buckets, slot_codes: NDArray[np.int64], most_pairs: int) -> None:
         """Make an empty table whose slots keep their codes in the given array."""
         self._buckets = buckets
         self._heads = np.full(buckets.count, kernels.NO_SLOT, np.int32)
@@ -79,9 +77,7 @@ class HashTable:
         `is_sorted` says that the codes ascend, as those of consecutive pages do. The arrays are
         overwritten by the next step.
         """
-        kernel = (
-            kernels.probe_sorted if is_sorted and self._buckets.is_ordered else kernels.probe
-        )
+        kernel = kernels.probe_sorted if is_sorted and self._buckets.is_ordered else kernels.probe
         position = kernels.start_of_probe()
         while not kernels.is_complete(position, len(codes)):
             found = kernel(

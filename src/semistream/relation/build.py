@@ -156,9 +156,7 @@ class Draft:
 
     def publish(self, partitions: Sequence[PartitionInfo], null_keys: int) -> Relation:
         """Write the manifest, make the snapshot current, and open it."""
-        manifest = replace(
-            self.manifest, partitions=tuple(partitions), null_keys_dropped=null_keys
-        )
+        manifest = replace(self.manifest, partitions=tuple(partitions), null_keys_dropped=null_keys)
         name = snapshot_path(manifest.snapshot, "manifest.json")
         self.store.replace(name, manifest.to_json().encode())
         self.store.replace(CURRENT, manifest.snapshot.encode())
@@ -280,7 +278,9 @@ class _Spool:
             return pa.ipc.open_file(file).read_all()
 
     def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
-        return pa.Table.from_batches(batches, batches[0].schema if batches else self._manifest.schema)
+        return pa.Table.from_batches(
+            batches, batches[0].schema if batches else self._manifest.schema
+        )
 
     def _spill(self) -> None:
         for partition in range(len(self._batches)):

@@ -10,6 +10,7 @@ everything else goes into the caller's buffers. What has been checked is remembe
 process, one byte per page and part, for the `_REMEMBERED_PARTS` parts used last.
 """
 
+import itertools
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -147,7 +148,7 @@ class PageReader:
     def read_part(self, name: str, first: int, last: int, out: NDArray[np.uint8]) -> int:
         """Read a part of pages ``first … last - 1`` back to back into `out`; return its bytes."""
         part = self._parts[name]
-        view = memoryview(out)
+        view = out.data
         for a, b in self._stretches(part, first, last):
             at = part.size_bytes(first, a)
             size = part.size_bytes(a, b)
@@ -230,7 +231,7 @@ class PageReader:
             self._file_index[first : last - 1] != self._file_index[first + 1 : last]
         )
         bounds = [first, *(np.flatnonzero(apart) + first + 1).tolist(), last]
-        yield from zip(bounds[:-1], bounds[1:], strict=True)
+        yield from itertools.pairwise(bounds)
 
     def _file(self, file_index: int, part: str) -> PageFile:
         kind = "codes" if part == CODES else "data"

@@ -5,6 +5,7 @@ so a build holds one extent (`EXTENT_BYTES`) per partition in memory, whatever t
 size. Each part of each page gets a CRC-32, which readers check.
 """
 
+import itertools
 import zlib
 from dataclasses import dataclass, field
 
@@ -141,7 +142,7 @@ class PartitionWriter:
             self._write_part(names["validity"], validity, bounds)
 
     def _write_messages(self, name: str, column: pa.Array, bounds: NDArray[np.int64]) -> None:
-        pages = [column[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        pages = [column[a:b] for a, b in itertools.pairwise(bounds)]
         messages = [np.frombuffer(nested_to_message(page), np.uint8) for page in pages]
         ends = np.concatenate([[0], np.cumsum([len(m) for m in messages])])
         self._write_part(name, np.concatenate(messages), ends)
@@ -271,6 +272,6 @@ def cut_pages(sizes, page_bytes):  # type: ignore[no-untyped-def]
 
 
 def _checksums(image: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[int]:
-    view = memoryview(image)
+    view = image.data
     bounds = ends.tolist()
-    return [zlib.crc32(view[a:b]) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [zlib.crc32(view[a:b]) for a, b in itertools.pairwise(bounds)]

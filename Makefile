@@ -1,0 +1,40 @@
+# make demo and make test do all of their own set-up: Python 3.11+ and Java 17+ are all they need.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help setup demo test lint bench clean
+
+help: ## what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(VENV)/ready ## a virtual environment with everything pinned
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "semistream needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) -V 2>&1)."; \
+	  echo "Install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) src/semistream/cli/java.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup ## a sales stream enriched on Spark, proved exact, compared with plain Spark
+	@$(PYTHON) src/semistream/cli/java.py
+	$(BIN)/semistream demo $(ARGS)
+
+lint: setup ## ruff and strict mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint ## lint, then every test
+	@$(PYTHON) src/semistream/cli/java.py
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: setup ## ours and its peers on the same data, answers checked; appends to benchmarks/results.ndjson
+	@$(PYTHON) src/semistream/cli/java.py
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove what was made
+	rm -rf $(VENV) demo-out bench-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

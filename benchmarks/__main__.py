@@ -1,0 +1,28 @@
+"""``python -m benchmarks [engine] [spark] [build] [memory]``: all of them unless some are named."""
+
+import argparse
+import os
+import subprocess
+import sys
+
+BENCHMARKS = ("engine", "spark", "build", "memory")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], help="which to run")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data, to try it out")
+    arguments = parser.parse_args()
+    for name in arguments.names or BENCHMARKS:
+        # A process each: the engine's is pinned to one core, Spark's is not.
+        environment = {**os.environ, "POLARS_MAX_THREADS": "1"}
+        command = [sys.executable, "-m", f"benchmarks.{name}"]
+        command += ["--quick"] if arguments.quick else []
+        code = subprocess.run(command, env=environment, check=False).returncode
+        if code:
+            return code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Structured Streaming: enrich against Spark's own joins, and against a bare Python pass-through.
+
+R has 10M rows × 120 B, a micro-batch 400k rows; the sink is Spark's no-op. Twice: adding two of R's
+columns, and adding all fourteen. Every contestant's answer over all micro-batches is checked
+against Spark's own before its times count. The figure is the median over the micro-batches after the first.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+import semistream as ss
+from benchmarks.report import Report
+from benchmarks.sparkdata import SparkData
+from semistream.spark.session import local_session
+
+MEMORY_SHARE = 0.05
+TWO = ["surrogate_key", "supplier_id"]
+ALL = [*TWO, *(f"a{i}" for i in range(12))]
+Join = Callable[[DataFrame], DataFrame]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    quick = parser.parse_args().quick
+    with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
+        spark = local_session("semistream-bench", Path(folder), memory="8g")
+        data = SparkData(spark, Path(folder))
+        if quick:
+            data = SparkData(spark, Path(folder), 1_000_000, 40_000, 3)
+        data.write()
+        relation = ss.build_relation(
+            data.relation(), Path(folder) / "r.rel", key="product_id", partitions=2
+        )
+        for columns in (TWO, ALL):
+            _compare(data, relation, columns)
+        spark.stop()
+
+
+def _compare(data: SparkData, relation: ss.Relation, columns: list[str]) -> None:
+    budget = int(relation.size_bytes * MEMORY_SHARE)
+    small = data.relation().select("product_id", *columns)
+    contestants: dict[str, Join] = {
+        "semistream": lambda s: ss.enrich(
+            s, relation, on="product_id", columns=columns, memory=budget
+        ),
+        "plain: shuffled hash join": lambda s: s.join(
+            small.hint("shuffle_hash"), "product_id", "left"
+        ),
+        "plain: sort-merge join": lambda s: s.join(small.hint("merge"), "product_id", "left"),
+        "plain: broadcast hash join": lambda s: s.join(F.broadcast(small), "product_id", "left"),
+        "limit: mapInArrow identity, no join": lambda s: s.mapInArrow(_identity, s.schema),
+    }
+    report = Report(
+        "spark",
+        {
+            "relation_rows": data.relation_rows,
+            "batch_rows": data.batch_rows,
+            "columns_added": len(columns),
+            "budget_bytes": budget,
+        },
+    )
+    seconds: dict[str, float] = {}
+    failures = {}
+    answer = _fingerprint(contestants["plain: sort-merge join"](data.all_batches()), columns)
+    for name, join in contestants.items():
+        try:
+            if not name.startswith("limit"):
+                _check(name, _fingerprint(join(data.all_batches()), columns), answer)
+            seconds[name] = _steady_seconds(join(data.stream()))
+        except PySparkException as error:
+            failures[name] = str(error).strip().splitlines()[0][:80]
+    best = min(s for name, s in seconds.items() if name.startswith("plain"))
+    rows = []
+    for name in contestants:
+        if name in failures:
+            report.add(name, failed=failures[name])
+            rows.append([name, "failed", failures[name], ""])
+            continue
+        rate = data.batch_rows / seconds[name]
+        report.add(name, seconds=seconds[name], rows_per_s=rate, x_plain=best / seconds[name])
+        rows.append([name, f"{seconds[name]:.2f}", f"{rate:,.0f}", f"{best / seconds[name]:.1f}"])
+    report.show(
+        f"Spark, R {data.relation_rows:,} × 120 B, micro-batches of {data.batch_rows:,}, "
+        f"{len(columns)} columns added, budget {MEMORY_SHARE:.0%} of R",
+        ["contestant", "s per batch", "rows/s", "× best plain"],
+        rows,
+    )
+
+
+def _check(name: str, actual: object, expected: object) -> None:
+    if actual != expected:
+        raise AssertionError(f"{name} gave a wrong answer: {actual}, not {expected}")
+
+
+def _identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _fingerprint(joined: DataFrame, columns: list[str]) -> object:
+    """Return the row count and the sum of the rows' hashes: equal for equal multisets of rows."""
+    row_hash = F.xxhash64("product_id", "quantity", "price", *columns).cast("decimal(38,0)")
+    return joined.agg(F.count("*"), F.sum(row_hash)).collect()[0]
+
+
+def _steady_seconds(joined: DataFrame) -> float:
+    query = joined.writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination()
+    times = [
+        p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if p.numInputRows
+    ]
+    return median(times[1:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""``semistream``: the command."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from semistream import __version__
+from semistream.errors import SemistreamError
+from semistream.relation.build import DEFAULT_PAGE_BYTES, DEFAULT_PARTITIONS
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; errors that a user can mend are printed without a traceback."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except SemistreamError as error:
+        print(f"semistream: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("semistream: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="semistream",
+        description="Join a fast stream with a master table too big for memory, within a budget.",
+    )
+    parser.add_argument("--version", action="version", version=f"semistream {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_demo(commands)
+    _add_build(commands)
+    return parser
+
+
+def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    demo = commands.add_parser(
+        "demo",
+        help="enrich a bursty sales stream on Spark, prove it exact, compare with plain Spark",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    demo.add_argument("--rows", type=int, default=3_000_000, help="rows of the product master")
+    demo.add_argument("--sales", type=int, default=4_000_000, help="rows of the sales stream")
+    demo.add_argument("--batches", type=int, default=12, help="micro-batches of the stream")
+    demo.add_argument("--memory", default="5%", help="budget: a size, or a share of the master")
+    demo.add_argument("--skew", type=float, default=1.0, help="Zipf exponent of the sales")
+    demo.add_argument("--partitions", type=int, default=2, help="partitions of the relation")
+    demo.add_argument("--seed", type=int, default=2026, help="the same seed, the same rows")
+    demo.add_argument("--out", type=Path, default=Path("demo-out"), help="where everything goes")
+    demo.set_defaults(run=_run_demo)
+
+
+def _run_demo(arguments: argparse.Namespace) -> int:
+    from semistream.cli.demo import DemoOptions, run_demo
+
+    options = {k: v for k, v in vars(arguments).items() if k != "run"}
+    return run_demo(DemoOptions(**options))
+
+
+def _add_build(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    build = commands.add_parser(
+        "build",
+        help="build a relation from Parquet or CSV, without Spark",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    build.add_argument("source", help="a Parquet or CSV file or folder")
+    build.add_argument("relation", help="where the relation goes: a path, or a URI such as s3://…")
+    build.add_argument("--key", required=True, help="key columns, separated by commas")
+    build.add_argument("--partitions", type=int, default=DEFAULT_PARTITIONS)
+    build.add_argument("--page-size", default=str(DEFAULT_PAGE_BYTES), help="such as 64KiB")
+    build.set_defaults(run=_run_build)
+
+
+def _run_build(arguments: argparse.Namespace) -> int:
+    from semistream.cli.build import run_build
+
+    return run_build(
+        arguments.source,
+        arguments.relation,
+        key=arguments.key.split(","),
+        partitions=arguments.partitions,
+        page_size=arguments.page_size,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Workloads: skewed keys, bursty arrivals, a retail catalogue with its sales."""
