@@ -2,7 +2,8 @@
 
 R has 10M rows × 120 B, a micro-batch 400k rows; the sink is Spark's no-op. Twice: adding two of R's
 columns, and adding all fourteen. Every contestant's answer over all micro-batches is checked
-against Spark's own before its times count. The figure is the median over the micro-batches after the first.
+against Spark's own before its times count. The figure is the median over the micro-batches after
+the first.
 """
 
 import argparse
