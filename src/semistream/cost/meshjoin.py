@@ -94,11 +94,8 @@ def _most_pages(sizes: Sizes, size_bytes: int) -> int:
 def _with_pages(sizes: Sizes, pages: int, output_rows: int, spare: int) -> MeshJoinSettings:
     """Return b = `pages` with the largest w that fits (equation 1 solved for w)."""
     reads = _reads(sizes, pages)
-    window_bytes = spare - sizes.disk_bytes(pages)
-    tuples_bytes = window_bytes - sizes.window_base_bytes
-    tuples = max(0, int(tuples_bytes / (reads * sizes.tuple_bytes)))
-    if sizes.window_bytes((tuples + 1) * reads) <= window_bytes:
-        tuples += 1  # the division rounded down a whole number
+    tuples_bytes = spare - sizes.disk_bytes(pages) - sizes.window_base_bytes
+    tuples = max(0, tuples_bytes // (reads * sizes.tuple_bytes))
     return MeshJoinSettings(pages, tuples, reads, output_rows)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +22,11 @@ class Sizes:
 
     page_count: int
     disk_bytes: Callable[[int], int]
-    tuple_bytes: float
+    tuple_bytes: int
     window_base_bytes: int
     output_row_bytes: int
     table_bytes: int
 
     def window_bytes(self, tuples: int) -> int:
         """Return what a window of so many tuples takes."""
-        return ceil(tuples * self.tuple_bytes) + self.window_base_bytes
+        return tuples * self.tuple_bytes + self.window_base_bytes

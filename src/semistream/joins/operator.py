@@ -34,14 +34,14 @@ from semistream.joins.buckets import Buckets
 from semistream.joins.diskbuffer import DiskBuffer, disk_buffer_bytes
 from semistream.joins.rows import Slots, average_value_bytes
 from semistream.joins.spec import JoinSpec
-from semistream.joins.stream import Routing, StreamBuffer, Tuples
+from semistream.joins.stream import Routing, StreamBuffer
 from semistream.joins.telemetry import Telemetry
 from semistream.joins.window import Window, bytes_per_tuple, window_base_bytes
 from semistream.memory import MemoryLedger
 from semistream.relation.relation import Relation
 from semistream.units import format_bytes
 
-_SAMPLE_ROWS = 4096
+SAMPLE_ROWS = 4096
 # Pairs (probe, slot), places in the slab, and a validity byte or two on the way to Arrow.
 _PAIR_BYTES = 8 + 8 + 8 + 2
 
@@ -54,6 +54,30 @@ class Operator(Protocol):
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a stream with the relation; every input row is dealt with when this ends."""
+        ...
+
+
+class Waiting(Protocol):
+    """Stream tuples that wait, with their rows; a window or a waiting room."""
+
+    capacity: int
+    matched: NDArray[np.uint8]
+
+    @property
+    def count(self) -> int:
+        """How many tuples wait."""
+        ...
+
+    def room(self, batch: pa.RecordBatch) -> int:
+        """Return how many of the batch's first rows can enter now."""
+        ...
+
+    def insert(self, batch: pa.RecordBatch, codes: NDArray[np.int64]) -> None:
+        """Let tuples in; there must be room."""
+        ...
+
+    def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
+        """Return columns of the rows at these slots."""
         ...
 
 
@@ -96,33 +120,34 @@ class MakeTactic(Protocol):
         ...
 
 
-class WindowJoin:
-    """Runs a tactic over a stream and a relation, or over one partition of it."""
+class StreamJoin:
+    """What all joins with waiting tuples share: sizing, admission, emission, the books.
+
+    A subclass says in `_run` how tuples and pages meet. It keeps its waiting tuples in `_window`
+    and reads pages through `_disk`.
+    """
+
+    _window: "Waiting"
+    _disk: DiskBuffer
 
     def __init__(
-        self,
-        relation: Relation,
-        spec: JoinSpec,
-        budget_bytes: int,
-        make_tactic: MakeTactic,
-        partition: int | None = None,
+        self, relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None = None
     ) -> None:
         """Open the relation's page table; nothing else is allocated before rows arrive."""
         self.ledger = MemoryLedger(budget_bytes)
         self.telemetry = Telemetry()
         self._relation = relation
         self._spec = spec
-        self._make_tactic = make_tactic
         self._routing = None if partition is None else Routing(partition, relation.partition_count)
-        coder = relation.coder
-        self._checked_key = () if coder.is_exact else relation.key
+        self._checked_key = () if relation.coder.is_exact else relation.key
         self._read_columns = tuple(dict.fromkeys([*self._checked_key, *spec.columns]))
         self._reader = relation.reader(list(self._read_columns), partition)
+        self._output_rows = 0
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the stream; see `Operator.join`."""
         stream = StreamBuffer(
-            batches, self._spec, self._relation.coder, self._reader.code_range, self._routing
+            batches, self._spec, self._relation.coder, self._reader.may_hold, self._routing
         )
         try:
             for batch in self._run(stream):
@@ -135,50 +160,14 @@ class WindowJoin:
             self.telemetry.memory_bytes_peak = self.ledger.peak_bytes
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
-        while (sample := stream.peek()) is None:
-            if stream.is_exhausted:
-                return
+        """Join everything; the window must be empty at the end."""
+        raise NotImplementedError
+
+    def _start(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
+        """Read on until there is a tuple to size everything by, or the stream has ended."""
+        while stream.peek() is None and not stream.is_exhausted:
             stream.pull()
             yield from self._hopeless(stream)
-        self._allocate(sample)
-        while not (stream.is_exhausted and self._window.count == 0):
-            yield from self._expire(self._tactic.leaving(self._window))
-            yield from self._admit(stream, self._tactic.entering(self._window))
-            if self._window.count:
-                yield from self._probe(*self._tactic.next_pages(self._window))
-                self.telemetry.iterations += 1
-
-    def _allocate(self, sample: pa.RecordBatch) -> None:
-        """Size everything by a sample of the stream, reserve it, then make it."""
-        sample = sample[:_SAMPLE_ROWS]
-        value_bytes = [average_value_bytes(column) for column in sample.columns]
-        sizes = self._sizes(value_bytes)
-        tactic = self._make_tactic(sizes, self.ledger.budget_bytes)
-        self.ledger.reserve("page table", sizes.table_bytes)
-        self.ledger.reserve("disk buffer", sizes.disk_bytes(tactic.pages_per_read))
-        self.ledger.reserve("window", sizes.window_bytes(tactic.window_tuples))
-        self.ledger.reserve("output buffer", tactic.output_rows * sizes.output_row_bytes)
-        self._tactic = tactic
-        self._disk = DiskBuffer(self._reader, self._read_columns, tactic.pages_per_read)
-        buckets = Buckets.choose(self._reader, tactic.window_tuples)
-        self._window = Window(
-            self._spec.stream_schema,
-            tactic.window_tuples,
-            value_bytes,
-            buckets,
-            tactic.output_rows,
-        )
-
-    def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
-        schema = self._spec.stream_schema
-        return Sizes(
-            page_count=self._reader.page_count,
-            disk_bytes=lambda pages: disk_buffer_bytes(self._reader, self._read_columns, pages),
-            tuple_bytes=bytes_per_tuple(schema, value_bytes),
-            window_base_bytes=window_base_bytes(schema),
-            output_row_bytes=self._output_row_bytes(value_bytes),
-            table_bytes=self._reader.table_bytes,
-        )
 
     def _output_row_bytes(self, value_bytes: Sequence[float]) -> int:
         added = sum(self._column_bytes(column) for column in self._read_columns)
@@ -198,8 +187,8 @@ class WindowJoin:
             if self._spec.keeps_misses:
                 yield self._spec.assemble(batch.columns, None, batch.num_rows)
 
-    def _admit(self, stream: StreamBuffer, wanted: int) -> Iterator[pa.RecordBatch]:
-        """Let up to `wanted` tuples into the window, as one entry of Q."""
+    def _admit(self, stream: StreamBuffer, wanted: int) -> int:
+        """Let up to `wanted` tuples into the window; return how many entered."""
         admitted = 0
         while admitted < wanted and stream.pull():
             waiting = stream.peek()
@@ -209,34 +198,21 @@ class WindowJoin:
                 if self._window.count == 0:
                     self._report_wide_row(waiting)
                 break
-            entering: Tuples = stream.take(room)
+            entering = stream.take(room)
             self._window.insert(entering.batch, entering.codes)
             admitted += room
-        yield from self._hopeless(stream)
-        self._window.queue.append(admitted)
         peak = max(self.telemetry.window_rows_peak, self._window.count)
         self.telemetry.window_rows_peak = peak
+        return admitted
 
-    def _expire(self, count: int) -> Iterator[pa.RecordBatch]:
-        """Let the oldest tuples go, emitting those that found no match if the join keeps them."""
-        if count == 0:
-            return
-        slots = self._window.oldest(count)
+    def _emit_misses(self, slots: Slots) -> Iterator[pa.RecordBatch]:
+        """Emit those of the tuples that found no match, if the join keeps them."""
         missed = slots[self._window.matched[slots] == 0]
         self.telemetry.missed_rows += len(missed)
         if self._spec.keeps_misses:
-            for at in range(0, len(missed), self._tactic.output_rows):
-                some = missed[at : at + self._tactic.output_rows]
+            for at in range(0, len(missed), self._output_rows):
+                some = missed[at : at + self._output_rows]
                 yield self._spec.assemble(self._window.gather(some), None, len(some))
-        self._window.expire(count)
-
-    def _probe(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Read pages and join them with everything in the window."""
-        self._disk.load(first, last)
-        self.telemetry.pages_scanned += last - first
-        for rows, slots in self._window.table.matches(self._disk.codes, is_sorted=True):
-            yield from self._emit(rows, slots)
-        self.telemetry.bytes_read = self._disk.bytes_read
 
     def _emit(self, rows: NDArray[np.int64], slots: Slots) -> Iterator[pa.RecordBatch]:
         """Turn (row of R, slot) pairs into output, after checking keys that are hashes."""
@@ -266,3 +242,79 @@ class WindowJoin:
             f"{self._window.capacity} slots sized for the rows seen first. Raise memory, or leave "
             "the wide column out of the stream and join it back later"
         )
+
+
+class WindowJoin(StreamJoin):
+    """Runs a tactic: a scan of R meets a window of tuples that leave in the order they came."""
+
+    _window: Window
+
+    def __init__(
+        self,
+        relation: Relation,
+        spec: JoinSpec,
+        budget_bytes: int,
+        make_tactic: MakeTactic,
+        partition: int | None = None,
+    ) -> None:
+        """Open the relation's page table; nothing else is allocated before rows arrive."""
+        super().__init__(relation, spec, budget_bytes, partition)
+        self._make_tactic = make_tactic
+
+    def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
+        yield from self._start(stream)
+        sample = stream.peek()
+        if sample is None:
+            return
+        self._allocate(sample[:SAMPLE_ROWS])
+        while not (stream.is_exhausted and self._window.count == 0):
+            yield from self._expire(self._tactic.leaving(self._window))
+            entered = self._admit(stream, self._tactic.entering(self._window))
+            self._window.queue.append(entered)
+            yield from self._hopeless(stream)
+            if self._window.count:
+                yield from self._probe(*self._tactic.next_pages(self._window))
+                self.telemetry.iterations += 1
+
+    def _allocate(self, sample: pa.RecordBatch) -> None:
+        """Size everything by a sample of the stream, reserve it, then make it."""
+        value_bytes = [average_value_bytes(column) for column in sample.columns]
+        sizes = self._sizes(value_bytes)
+        tactic = self._make_tactic(sizes, self.ledger.budget_bytes)
+        self.ledger.reserve("page table", sizes.table_bytes)
+        self.ledger.reserve("disk buffer", sizes.disk_bytes(tactic.pages_per_read))
+        self.ledger.reserve("window", sizes.window_bytes(tactic.window_tuples))
+        self.ledger.reserve("output buffer", tactic.output_rows * sizes.output_row_bytes)
+        self._tactic = tactic
+        self._output_rows = tactic.output_rows
+        self._disk = DiskBuffer(self._reader, self._read_columns, tactic.pages_per_read)
+        buckets = Buckets.choose(self._reader, tactic.window_tuples)
+        schema = self._spec.stream_schema
+        self._window = Window(
+            schema, tactic.window_tuples, value_bytes, buckets, tactic.output_rows
+        )
+
+    def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
+        schema = self._spec.stream_schema
+        return Sizes(
+            page_count=self._reader.page_count,
+            disk_bytes=lambda pages: disk_buffer_bytes(self._reader, self._read_columns, pages),
+            tuple_bytes=bytes_per_tuple(schema, value_bytes),
+            window_base_bytes=window_base_bytes(schema),
+            output_row_bytes=self._output_row_bytes(value_bytes),
+            table_bytes=self._reader.table_bytes,
+        )
+
+    def _expire(self, count: int) -> Iterator[pa.RecordBatch]:
+        """Let the oldest tuples go, emitting those that found no match if the join keeps them."""
+        if count:
+            yield from self._emit_misses(self._window.oldest(count))
+            self._window.expire(count)
+
+    def _probe(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Read pages and join them with everything in the window."""
+        self._disk.load(first, last)
+        self.telemetry.pages_scanned += last - first
+        for rows, slots in self._window.table.matches(self._disk.codes, is_sorted=True):
+            yield from self._emit(rows, slots)
+        self.telemetry.bytes_read = self._disk.bytes_read

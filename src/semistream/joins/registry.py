@@ -1,9 +1,13 @@
 """Every algorithm by its name: the one list that the API, the tests and the benchmarks use."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from semistream.errors import OptionError, did_you_mean
 from semistream.joins import resident
+from semistream.joins.hybridjoin import HybridJoin
+from semistream.joins.indexjoin import IndexJoin, IndexTactic
+from semistream.joins.inlj import BatchedInlj, Inlj
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.operator import Operator, WindowJoin
 from semistream.joins.resident import ResidentJoin
@@ -11,6 +15,7 @@ from semistream.joins.spec import JoinSpec
 from semistream.relation.relation import Relation
 
 AUTO = "auto"
+_Make: TypeAlias = Callable[[Relation, JoinSpec, int, int | None], Operator]
 
 
 def make_operator(
@@ -47,7 +52,19 @@ def _mesh_join(
     return WindowJoin(relation, spec, budget_bytes, MeshJoin.for_budget, partition)
 
 
-ALGORITHMS: dict[str, Callable[[Relation, JoinSpec, int, int | None], Operator]] = {
+def _index_join(make_tactic: Callable[[], IndexTactic]) -> _Make:
+    def make(
+        relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None
+    ) -> Operator:
+        return IndexJoin(relation, spec, budget_bytes, make_tactic(), partition)
+
+    return make
+
+
+ALGORITHMS: dict[str, _Make] = {
     "resident": ResidentJoin,
+    "inlj": _index_join(Inlj),
+    "binlj": _index_join(BatchedInlj),
     "meshjoin": _mesh_join,
+    "hybridjoin": _index_join(HybridJoin),
 }

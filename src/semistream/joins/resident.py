@@ -79,7 +79,7 @@ class ResidentJoin:
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the stream; see `Operator.join`."""
         stream = StreamBuffer(
-            batches, self._spec, self._relation.coder, self._reader.code_range, self._routing
+            batches, self._spec, self._relation.coder, self._reader.may_hold, self._routing
         )
         try:
             self._load()

@@ -27,7 +27,6 @@ from semistream.columns import (
     join_bytes,
     join_fixed,
     numpy_dtype,
-    plain_array,
     split_bytes,
     split_fixed,
     width_bytes,
@@ -282,12 +281,12 @@ class RowStore:
     def room(self, batch: pa.RecordBatch) -> int:
         """Return how many of the batch's first rows every column has room for."""
         columns = zip(self._stores, batch.columns, strict=True)
-        return min((s.room(plain_array(c)) for s, c in columns), default=batch.num_rows)
+        return min((s.room(c) for s, c in columns), default=batch.num_rows)
 
     def put(self, slots: Slots, batch: pa.RecordBatch, live: Callable[[], Slots]) -> None:
         """Store the rows of a batch at free slots."""
         for store, column in zip(self._stores, batch.columns, strict=True):
-            store.put(slots, plain_array(column), live)
+            store.put(slots, column, live)
 
     def drop(self, slots: Slots) -> None:
         """Forget the oldest rows."""

@@ -1,14 +1,14 @@
 """The stream as the operators read it: a few tuples at a time, each with its key code.
 
 A `StreamBuffer` pulls a batch from the source only when it has none left, which is the
-back-pressure. It sorts out at once the tuples that cannot match anything: those without a key,
-and those whose code lies outside the relation's range. An empty batch from the source means
-"nothing for now": the operator goes on with what it has.
+back-pressure. It sorts out at once the tuples that cannot match anything: those without a key, and
+those whose code lies outside the relation's range or in an empty partition. An empty batch from the
+source means "nothing for now": the operator goes on with what it has.
 
 Memory: the one batch that the source handed over, which is the source's.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,14 +66,14 @@ class StreamBuffer:
         source: Iterable[pa.RecordBatch],
         spec: JoinSpec,
         coder: KeyCoder,
-        code_range: tuple[int, int],
+        may_hold: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
         routing: Routing | None,
     ) -> None:
         """Begin with nothing read."""
         self._source: Iterator[pa.RecordBatch] = iter(source)
         self._key = spec.stream_key_indexes
         self._coder = coder
-        self._range = code_range
+        self._may_hold = may_hold
         self._routing = routing
         self._waiting: Tuples | None = None
         self._hopeless: list[pa.RecordBatch] = []
@@ -113,7 +113,7 @@ class StreamBuffer:
             self._routing.check(codes[has_key])
         self.row_count += batch.num_rows
         self.null_key_rows += len(has_key) - int(np.count_nonzero(has_key))
-        hopeful = has_key & (codes >= self._range[0]) & (codes <= self._range[1])
+        hopeful = has_key & self._may_hold(codes)
         if hopeful.all():
             self._waiting = Tuples(batch, codes)
             return

@@ -19,6 +19,7 @@ it has found a match 1, and the row itself; besides, a little that does not depe
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from math import ceil
 
 import numpy as np
 import pyarrow as pa
@@ -31,10 +32,10 @@ from semistream.joins.rows import RowStore, Slots, base_bytes, bytes_per_slot
 _TABLE_BYTES_PER_TUPLE = 8 + 4 + 4 + 1
 
 
-def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float]) -> float:
+def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float]) -> int:
     """Return what a waiting tuple takes, its share of the hash table included."""
     columns = zip(schema, value_bytes, strict=True)
-    return _TABLE_BYTES_PER_TUPLE + sum(bytes_per_slot(f.type, size) for f, size in columns)
+    return ceil(_TABLE_BYTES_PER_TUPLE + sum(bytes_per_slot(f.type, size) for f, size in columns))
 
 
 def window_base_bytes(schema: pa.Schema) -> int:

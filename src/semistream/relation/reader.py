@@ -99,10 +99,26 @@ class PageReader:
             max(info.last_code for info in self._infos),
         )
 
+    def may_hold(self, codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which codes the range of codes and the empty partitions do not rule out."""
+        first, last = self.code_range
+        possible: NDArray[np.bool_] = (codes >= first) & (codes <= last)
+        has_pages = np.diff(self.partition_page_bounds(), axis=1).ravel() > 0
+        return possible if has_pages.all() else possible & has_pages[codes % len(has_pages)]
+
     @property
     def has_unique_codes(self) -> bool:
         """Whether no two rows share a key code."""
         return all(info.most_duplicates <= 1 for info in self._infos)
+
+    def partition_page_bounds(self) -> NDArray[np.int64]:
+        """Return the first and last (exclusive) page of each partition; equal if it has none."""
+        bounds = np.zeros((len(self.manifest.partitions), 2), np.int64)
+        at = 0
+        for info in self._infos:
+            bounds[info.index] = at, at + info.page_count
+            at += info.page_count
+        return bounds
 
     def crowding(self, shift: int) -> float:
         """Return how many rows share ``code >> shift`` with a row, on average over the rows."""

@@ -1,0 +1,190 @@
+"""The driver of the joins that read pages by index: INLJ, its batched variant, HYBRIDJOIN.
+
+::
+
+    stream ──► WAITING ROOM (H by page, Q by arrival) ──► joined rows and misses
+                    │ whose page next? (the tactic)  ▲
+                    ▼                                 │ all tuples at home on the pages leave
+               PAGE INDEX ──► DISK BUFFER ────────────┘
+
+R is sorted by key code, so once a page has been read, every waiting tuple at home on it is settled:
+it has all its matches or it has none. Keys that R does not have are settled the same way and block
+nothing.
+
+Duplicate keys in R may run on from one page to the next. A page's tuples are settled only together
+with all the pages their keys may lie on (`PageIndex.end`); a run that is longer than the disk
+buffer is read piece by piece, and its tuples leave after the last piece.
+
+Memory: page table and index, disk buffer, waiting room and output buffer, all reserved beforehand.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.cost.hybridjoin import IndexJoinSettings
+from semistream.cost.sizes import Sizes
+from semistream.joins import kernels
+from semistream.joins.diskbuffer import DiskBuffer, disk_buffer_bytes
+from semistream.joins.operator import SAMPLE_ROWS, StreamJoin
+from semistream.joins.pageindex import PageIndex
+from semistream.joins.room import Taken, WaitingRoom, room_bytes_per_tuple
+from semistream.joins.rows import average_value_bytes, base_bytes
+from semistream.joins.spec import JoinSpec
+from semistream.joins.stream import StreamBuffer
+from semistream.relation.relation import Relation
+
+
+class IndexTactic(Protocol):
+    """What one index join decides."""
+
+    def settings(self, sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinSettings:
+        """Split the budget, or raise `BudgetError` with the least that would do."""
+        ...
+
+    def may_enter(self, room: WaitingRoom) -> bool:
+        """Return whether new tuples may enter now."""
+        ...
+
+    def next_home(self, room: WaitingRoom) -> int:
+        """Return the page to read next, by the tuple that wants it."""
+        ...
+
+    def reads_ahead(self) -> bool:
+        """Return whether the disk buffer is filled with the pages that follow."""
+        ...
+
+
+class IndexJoin(StreamJoin):
+    """Runs an index tactic over a stream and a relation, or over one partition of it."""
+
+    _window: WaitingRoom
+
+    def __init__(
+        self,
+        relation: Relation,
+        spec: JoinSpec,
+        budget_bytes: int,
+        tactic: IndexTactic,
+        partition: int | None = None,
+    ) -> None:
+        """Open the relation's page table; nothing else is allocated before rows arrive."""
+        super().__init__(relation, spec, budget_bytes, partition)
+        self._tactic = tactic
+
+    def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
+        yield from self._start(stream)
+        sample = stream.peek()
+        if sample is None:
+            return
+        self._allocate(sample[:SAMPLE_ROWS])
+        while not (stream.is_exhausted and self._window.count == 0):
+            if self._tactic.may_enter(self._window):
+                self._admit(stream, self._window.capacity - self._window.count)
+                yield from self._hopeless(stream)
+            if self._window.count:
+                yield from self._serve(self._tactic.next_home(self._window))
+                self.telemetry.iterations += 1
+
+    def _allocate(self, sample: pa.RecordBatch) -> None:
+        """Size everything by a sample of the stream, reserve it, then make it."""
+        value_bytes = [average_value_bytes(column) for column in sample.columns]
+        sizes = self._sizes(value_bytes)
+        # A home page with duplicates may need the page after it as well.
+        least_pages = min(self._reader.page_count, 1 if self._reader.has_unique_codes else 2)
+        settings = self._tactic.settings(sizes, self.ledger.budget_bytes, least_pages)
+        self.ledger.reserve("page table", sizes.table_bytes)
+        self.ledger.reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
+        self.ledger.reserve("waiting room", sizes.window_bytes(settings.waiting_tuples))
+        self.ledger.reserve("output buffer", settings.output_rows * sizes.output_row_bytes)
+        self._pages_per_read = settings.pages_per_read
+        self._output_rows = settings.output_rows
+        self._index = PageIndex(self._reader)
+        self._disk = DiskBuffer(self._reader, self._read_columns, settings.pages_per_read)
+        self._window = WaitingRoom(
+            self._spec.stream_schema,
+            settings.waiting_tuples,
+            value_bytes,
+            self._index,
+            settings.output_rows,
+        )
+        self._pair_rows = np.empty(settings.output_rows, np.int64)
+        self._pair_indexes = np.empty(settings.output_rows, np.int64)
+
+    def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
+        schema = self._spec.stream_schema
+        return Sizes(
+            page_count=self._reader.page_count,
+            disk_bytes=lambda pages: disk_buffer_bytes(self._reader, self._read_columns, pages),
+            tuple_bytes=room_bytes_per_tuple(schema, value_bytes),
+            window_base_bytes=base_bytes(schema) + 4 * self._reader.page_count,
+            output_row_bytes=self._output_row_bytes(value_bytes) + 8,
+            table_bytes=self._reader.table_bytes + PageIndex.size_bytes(self._reader),
+        )
+
+    def _serve(self, home: int) -> Iterator[pa.RecordBatch]:
+        """Read the pages of a home, settle all tuples that they settle, and let them go."""
+        last = self._last_page(home)
+        settled = self._settled(home, last)
+        if self._index.end(home) - home > self._pages_per_read:
+            yield from self._serve_long_run(home)
+            return
+        self._load(home, last)
+        for taken in self._window.take(home, settled):
+            yield from self._match(taken, home, last)
+            yield from self._emit_misses(taken.slots)
+            self._window.release(taken.slots)
+        self.telemetry.bytes_read = self._disk.bytes_read
+
+    def _serve_long_run(self, home: int) -> Iterator[pa.RecordBatch]:
+        """Settle a home whose keys run over more pages than the disk buffer holds."""
+        for taken in self._window.take(home, home + 1):
+            end = self._index.end(home)
+            for first in range(home, end, self._pages_per_read):
+                last = min(first + self._pages_per_read, end)
+                self._load(first, last)
+                yield from self._match(taken, first, last)
+            yield from self._emit_misses(taken.slots)
+            self._window.release(taken.slots)
+        self.telemetry.bytes_read = self._disk.bytes_read
+
+    def _last_page(self, home: int) -> int:
+        """Return up to where to read: the home's own pages, or as many as the buffer holds."""
+        if not self._tactic.reads_ahead():
+            return self._index.end(home)
+        ahead = min(home + self._pages_per_read, self._reader.page_count)
+        return max(ahead, min(self._index.end(home), self._reader.page_count))
+
+    def _settled(self, home: int, last: int) -> int:
+        """Return up to which home all tuples are settled by the pages ``home … last - 1``."""
+        settled = last
+        while settled > home + 1 and self._index.end(settled - 1) > last:
+            settled -= 1
+        return settled
+
+    def _load(self, first: int, last: int) -> None:
+        self._disk.load(first, last)
+        self.telemetry.pages_scanned += last - first
+
+    def _match(self, taken: Taken, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Emit all matches of some tuples on the pages that are loaded."""
+        position = np.zeros(2, np.int64)
+        while position[0] < len(taken.slots):
+            found = kernels.match_sorted(
+                self._disk.codes,
+                taken.codes,
+                taken.homes,
+                self._reader.row_bounds,
+                self._index.page_bounds,
+                first,
+                last,
+                position,
+                self._pair_rows,
+                self._pair_indexes,
+            )
+            if found:
+                yield from self._emit(
+                    self._pair_rows[:found], taken.slots[self._pair_indexes[:found]]
+                )
