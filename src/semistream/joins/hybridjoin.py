@@ -11,7 +11,7 @@ From `hybridjoin.txt`, section 4.
 
 Algorithm (figure 5 of the paper), one iteration:
 
-1. take the oldest tuple in Q (line 2) and read the b pages from its home on (line 3);
+1. take the oldest tuple in Q (line 2) and read the b pages that its home is among (line 3);
 2. every waiting tuple on these pages is joined and leaves, from H and from Q (lines 4-10);
 3. as many new tuples enter as have left, if the stream has them (lines 11-14).
 
@@ -51,5 +51,5 @@ class HybridJoin:
         return room.oldest_home()
 
     def reads_ahead(self) -> bool:
-        """The disk buffer is filled with the pages that follow."""
+        """The disk buffer is filled with the pages around."""
         return True

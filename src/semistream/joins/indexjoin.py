@@ -126,14 +126,13 @@ class IndexJoin(StreamJoin):
 
     def _serve(self, home: int) -> Iterator[pa.RecordBatch]:
         """Read the pages of a home, settle all tuples that they settle, and let them go."""
-        last = self._last_page(home)
-        settled = self._settled(home, last)
         if self._index.end(home) - home > self._pages_per_read:
             yield from self._serve_long_run(home)
             return
-        self._load(home, last)
-        for taken in self._window.take(home, settled):
-            yield from self._match(taken, home, last)
+        first, last = self._pages_around(home)
+        self._load(first, last)
+        for taken in self._window.take(first, self._settled(first, last)):
+            yield from self._match(taken, first, last)
             yield from self._emit_misses(taken.slots)
             self._window.release(taken.slots)
         self.telemetry.bytes_read = self._disk.bytes_read
@@ -150,17 +149,23 @@ class IndexJoin(StreamJoin):
             self._window.release(taken.slots)
         self.telemetry.bytes_read = self._disk.bytes_read
 
-    def _last_page(self, home: int) -> int:
-        """Return up to where to read: the home's own pages, or as many as the buffer holds."""
-        if not self._tactic.reads_ahead():
-            return self._index.end(home)
-        ahead = min(home + self._pages_per_read, self._reader.page_count)
-        return max(ahead, min(self._index.end(home), self._reader.page_count))
+    def _pages_around(self, home: int) -> tuple[int, int]:
+        """Return what to read for a home: its own pages, or the whole read that they are part of.
 
-    def _settled(self, home: int, last: int) -> int:
-        """Return up to which home all tuples are settled by the pages ``home … last - 1``."""
+        Reads are laid out like a scan's, b pages each from the start of R, so that they do not
+        overlap. Only where a home's keys run on into the next read is it shifted.
+        """
+        end = self._index.end(home)
+        if not self._tactic.reads_ahead():
+            return home, end
+        first = home // self._pages_per_read * self._pages_per_read
+        last = min(first + self._pages_per_read, self._reader.page_count)
+        return (first, last) if end <= last else (end - self._pages_per_read, end)
+
+    def _settled(self, first: int, last: int) -> int:
+        """Return up to which home all tuples are settled by the pages ``first … last - 1``."""
         settled = last
-        while settled > home + 1 and self._index.end(settled - 1) > last:
+        while settled > first + 1 and self._index.end(settled - 1) > last:
             settled -= 1
         return settled
 
