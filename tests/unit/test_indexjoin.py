@@ -1,0 +1,137 @@
+"""The index joins read few pages: theorems 1 and 2 of `hybridjoin.txt` 4.3, as properties."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import semistream as ss
+from semistream.joins.hybridjoin import HybridJoin
+from semistream.joins.indexjoin import IndexJoin
+from semistream.joins.inlj import BatchedInlj, Inlj
+from semistream.joins.pageindex import PageIndex
+from semistream.joins.spec import resolve
+from semistream.testing import nested_loop_join, same_rows
+
+BUDGET = 60_000
+
+
+class RecordingJoin(IndexJoin):
+    """Notes every load, and how many tuples had entered by then."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.loads: list[tuple[int, int]] = []
+        self.entered: list[int] = []
+        self.entered_so_far = 0
+
+    def _admit(self, *arguments: Any) -> int:
+        entered = super()._admit(*arguments)
+        self.entered_so_far += entered
+        return entered
+
+    def _load(self, first: int, last: int) -> None:
+        self.loads.append((first, last))
+        self.entered.append(self.entered_so_far)
+        super()._load(first, last)
+
+
+def run(
+    tmp_path_factory: pytest.TempPathFactory, table: pa.Table, stream: pa.Table, tactic: Any
+) -> RecordingJoin:
+    folder = tmp_path_factory.mktemp("relation")
+    relation = ss.build_relation(table, folder, key="k", partitions=1, page_size=200)
+    spec = resolve(relation, stream.schema, how="left")
+    join = RecordingJoin(relation, spec, BUDGET, tactic)
+    out = pa.Table.from_batches(list(join.join(stream.to_batches(max_chunksize=50))))
+    assert same_rows(out, nested_loop_join(stream, table, on="k"))
+    return join
+
+
+def tables(seed: int, rows: int, tuples: int, duplicates: bool) -> tuple[pa.Table, pa.Table]:
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(0, rows // 4 + 1, rows) if duplicates else rng.permutation(rows)
+    wanted = np.minimum(rng.zipf(1.3, tuples), rows * 2)
+    table = pa.table({"k": keys, "payload": np.arange(rows)})
+    return table, pa.table({"k": wanted, "n": np.arange(tuples)})
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), duplicates=st.booleans())
+def test_hybridjoin_page_accesses(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, duplicates: bool
+) -> None:
+    table, stream = tables(seed, 300, 400, duplicates)
+    join = run(tmp_path_factory, table, stream, HybridJoin())
+    # Theorem 2: never more loads than tuples.
+    assert len(join.loads) <= stream.num_rows
+    # Theorem 1: between two loads of the same pages, a whole room of tuples may have entered since
+    # the first, and at least one must have: those that were there have all been served.
+    last_seen: dict[tuple[int, int], int] = {}
+    for load, entered in zip(join.loads, join.entered, strict=True):
+        if load in last_seen:
+            assert entered > last_seen[load]
+        last_seen[load] = entered
+
+
+@pytest.mark.parametrize("duplicates", [False, True])
+def test_inlj_reads_once_per_tuple(
+    tmp_path_factory: pytest.TempPathFactory, duplicates: bool
+) -> None:
+    table, stream = tables(3, 300, 100, duplicates)
+    join = run(tmp_path_factory, table, stream, Inlj())
+    assert len(join.loads) <= stream.num_rows
+    assert join.telemetry.window_rows_peak == 1
+    if not duplicates:
+        assert all(last - first == 1 for first, last in join.loads)
+
+
+def test_batched_inlj_reads_forward_and_each_page_once_per_batch(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    table, stream = tables(5, 600, 400, duplicates=False)
+    join = run(tmp_path_factory, table, stream, BatchedInlj())
+    for entered in set(join.entered):
+        loads = [load for load, e in zip(join.loads, join.entered, strict=True) if e == entered]
+        assert loads == sorted(loads)
+        assert max(Counter(loads).values()) == 1
+
+
+def test_a_run_of_duplicates_longer_than_the_disk_buffer(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    keys = np.concatenate([np.arange(40), np.full(3_000, 40), np.arange(41, 80)])
+    table = pa.table({"k": keys, "payload": np.arange(len(keys))})
+    stream = pa.table({"k": [39, 40, 41, 40, 99], "n": np.arange(5)})
+    for tactic in (HybridJoin(), Inlj(), BatchedInlj()):
+        join = run(tmp_path_factory, table, stream, tactic)
+        assert join.telemetry.matched_pairs == 2 + 2 * 3_000
+
+
+@settings(max_examples=50)
+@given(seed=st.integers(0, 10**6), unique=st.booleans(), partitions=st.integers(1, 4))
+def test_index_finds_every_row(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, unique: bool, partitions: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    keys = rng.permutation(500)[:200] if unique else rng.integers(-30, 30, 200)
+    relation = ss.build_relation(
+        pa.table({"k": keys}),
+        tmp_path_factory.mktemp("relation"),
+        key="k",
+        partitions=partitions,
+        page_size=64,
+    )
+    reader = relation.reader([])
+    index = PageIndex(reader)
+    codes = np.empty(reader.row_count, np.int64)
+    reader.read_codes(0, reader.page_count, codes)
+    page_of_row = np.repeat(np.arange(reader.page_count), np.diff(reader.row_bounds))
+    homes = index.homes(codes)
+    ends = np.array([index.end(int(home)) for home in homes])
+    assert (homes <= page_of_row).all()
+    assert (page_of_row < ends).all()
