@@ -163,7 +163,9 @@ def workloads(draw: Any) -> Workload:
     kinds = draw(
         st.one_of(
             st.sampled_from([(k,) for k in KEY_KINDS]),
-            st.sampled_from([("string", "int32"), ("date", "decimal", "int64"), ("int64", "int64")]),
+            st.sampled_from(
+                [("string", "int32"), ("date", "decimal", "int64"), ("int64", "int64")]
+            ),
         )
     )
     return Workload(

@@ -75,7 +75,27 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 def plain_array(array: pa.Array) -> pa.Array:
     """Return the array in its `plain_type`; a no-op for most."""
     wanted = plain_type(array.type)
-    return array if wanted == array.type else array.cast(wanted)
+    if wanted == array.type:
+        return array
+    if pa.types.is_dictionary(array.type):
+        return plain_array(array.dictionary_decode())
+    if pa.types.is_run_end_encoded(array.type):
+        return plain_array(pc.run_end_decode(array))
+    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
+        return _plain_list(array, wanted)
+    return array.cast(wanted)
+
+
+def _plain_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return a list view as a list; Arrow's own cast of views is not to be trusted."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    kind = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
+    dtype = np.int64 if kind is pa.LargeListArray else np.int32
+    values = plain_array(array.flatten())
+    return kind.from_arrays(
+        pa.array(offsets.astype(dtype)), values, type=wanted, mask=array.is_null()
+    )
 
 
 def encoding_of(dtype: pa.DataType) -> Encoding:

@@ -41,7 +41,9 @@ def algorithm(request: pytest.FixtureRequest) -> str:
 @given(workload=workloads(), memory=st.sampled_from(["1MB", "1500KB", "40MB"]))
 def test_oracle_generated(algorithm: str, workload: Workload, memory: str) -> None:
     _, table = workload.tables()
-    check_against_oracle(workload, workload.build(table), algorithm, "40MB" if algorithm == "resident" else memory)
+    check_against_oracle(
+        workload, workload.build(table), algorithm, "40MB" if algorithm == "resident" else memory
+    )
 
 
 def least_budget(algorithm: str, workload: Workload, relation: ss.Relation) -> int:
@@ -109,9 +111,7 @@ def test_intermittent_input(algorithm: str) -> None:
     batches = [empty]
     for batch in stream.to_batches(max_chunksize=9):
         batches += [batch, empty, empty]
-    operator, batches = prepare(
-        batches, relation, on=TYPICAL.on, memory="2MB", algorithm=algorithm
-    )
+    operator, batches = prepare(batches, relation, on=TYPICAL.on, memory="2MB", algorithm=algorithm)
     assert operator is not None
     actual = run(operator, batches)
     assert actual is not None

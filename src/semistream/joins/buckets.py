@@ -43,8 +43,9 @@ class Buckets:
 
     @classmethod
     def ordered(cls, first_code: int, last_code: int, most: int) -> "Buckets":
-        """Return at most `most` buckets (and more than half as many) over a range of codes."""
+        """Return at most `most` buckets (and more than half as many, or two) over some codes."""
         span = last_code - first_code
+        most = max(2, most)
         shift = max(0, (span // most).bit_length())
         while shift > 0 and (span >> (shift - 1)) < most:
             shift -= 1

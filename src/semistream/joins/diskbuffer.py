@@ -128,7 +128,7 @@ class Slab:
         self._encoding = encoding_of(self._dtype)
         self._names = part_names(index, self._dtype)
         self._arena = arena
-        self._used = 0
+        self._used = self._bytes_read = 0
         self._validity: NDArray[np.uint8] | None = None
         self._values: NDArray[np.uint8] = arena[:0]
         self._lengths: NDArray[np.int32] = np.zeros(0, np.int32)
@@ -143,7 +143,7 @@ class Slab:
 
     def load(self, runs: list[tuple[int, int]]) -> int:
         """Read the column of these runs of pages back to back; return the bytes read."""
-        self._used = 0
+        self._used = self._bytes_read = 0
         if self._encoding is Encoding.NESTED:
             self._load_messages(runs)
         elif self._encoding is Encoding.FIXED:
@@ -155,7 +155,7 @@ class Slab:
             self._starts = self._lend(8 * len(self._lengths)).view(np.int64)
             starts_of(self._lengths, self._starts)
             self._validity = self._read_validity(runs)
-        return self._used
+        return self._bytes_read
 
     def gather(self, places: NDArray[np.int64]) -> pa.Array:
         """Return rows of what was loaded, as a new array."""
@@ -183,7 +183,7 @@ class Slab:
         at = 0
         for (a, b), size in zip(runs, sizes, strict=True):
             if size:
-                self._reader.read_part(name, a, b, out[at : at + size])
+                self._bytes_read += self._reader.read_part(name, a, b, out[at : at + size])
             at += size
         return out
 
@@ -198,7 +198,8 @@ class Slab:
         for page in (page for a, b in runs for page in range(a, b)):
             size = self._reader.part_bytes(name, page, page + 1)
             if size:
-                self._reader.read_part(name, page, page + 1, out[at : at + size])
+                part = out[at : at + size]
+                self._bytes_read += self._reader.read_part(name, page, page + 1, part)
             at += int(bounds[page + 1] - bounds[page])
         return out
 

@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from semistream.columns import Encoding, encoding_of
 from semistream.cost.hybridjoin import IndexJoinSettings
 from semistream.cost.sizes import Sizes
 from semistream.joins import kernels
@@ -31,7 +32,7 @@ from semistream.joins.diskbuffer import DiskBuffer, disk_buffer_bytes
 from semistream.joins.operator import SAMPLE_ROWS, StreamJoin
 from semistream.joins.pageindex import PageIndex
 from semistream.joins.room import Taken, WaitingRoom, room_bytes_per_tuple
-from semistream.joins.rows import average_value_bytes, base_bytes
+from semistream.joins.rows import ARENA_SLACK, average_value_bytes, base_bytes
 from semistream.joins.spec import JoinSpec
 from semistream.joins.stream import StreamBuffer
 from semistream.relation.relation import Relation
@@ -99,6 +100,7 @@ class IndexJoin(StreamJoin):
         self.ledger.reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
         self.ledger.reserve("waiting room", sizes.window_bytes(settings.waiting_tuples))
         self.ledger.reserve("output buffer", settings.output_rows * sizes.output_row_bytes)
+        value_bytes = self._use_spare_bytes(value_bytes, settings.waiting_tuples)
         self._pages_per_read = settings.pages_per_read
         self._output_rows = settings.output_rows
         self._index = PageIndex(self._reader)
@@ -112,6 +114,17 @@ class IndexJoin(StreamJoin):
         )
         self._pair_rows = np.empty(settings.output_rows, np.int64)
         self._pair_indexes = np.empty(settings.output_rows, np.int64)
+
+    def _use_spare_bytes(self, value_bytes: list[float], tuples: int) -> list[float]:
+        """Return larger values for a room that is small by choice, so that wide rows fit too."""
+        spare = self.ledger.available_bytes
+        fields = list(self._spec.stream_schema)
+        variable = [i for i, f in enumerate(fields) if encoding_of(f.type) is not Encoding.FIXED]
+        share = spare / (len(variable) * tuples * ARENA_SLACK) if variable else 0.0
+        if share < 1:
+            return value_bytes
+        self.ledger.reserve("waiting room", spare)
+        return [size + share * (i in variable) for i, size in enumerate(value_bytes)]
 
     def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
         schema = self._spec.stream_schema

@@ -510,3 +510,16 @@ def first_occupied(heads):
     while heads[bucket] == NO_SLOT:
         bucket += 1
     return bucket
+
+
+@njit(cache=True)
+def close_ranks(queue, place, front, back):
+    """Move the valid entries of a ring queue together, behind `front`; return the new end."""
+    to = front
+    for at in range(front, back):
+        slot = queue[at % len(queue)]
+        if place[slot] == at:
+            queue[to % len(queue)] = slot
+            place[slot] = to
+            to += 1
+    return to

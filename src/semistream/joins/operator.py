@@ -157,6 +157,7 @@ class StreamJoin:
             self._reader.close()
             self.telemetry.stream_rows = stream.row_count
             self.telemetry.null_key_rows = stream.null_key_rows
+            self.telemetry.missed_rows += stream.hopeless_rows
             self.telemetry.memory_bytes_peak = self.ledger.peak_bytes
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
@@ -183,9 +184,7 @@ class StreamJoin:
     def _hopeless(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Emit the rows that cannot match, if the join keeps misses."""
         for batch in stream.take_hopeless():
-            self.telemetry.missed_rows += batch.num_rows
-            if self._spec.keeps_misses:
-                yield self._spec.assemble(batch.columns, None, batch.num_rows)
+            yield self._spec.assemble(batch.columns, None, batch.num_rows)
 
     def _admit(self, stream: StreamBuffer, wanted: int) -> int:
         """Let up to `wanted` tuples into the window; return how many entered."""
@@ -201,6 +200,8 @@ class StreamJoin:
             entering = stream.take(room)
             self._window.insert(entering.batch, entering.codes)
             admitted += room
+            if stream.kept_hopeless_rows >= self._output_rows:
+                break  # or they would pile up
         peak = max(self.telemetry.window_rows_peak, self._window.count)
         self.telemetry.window_rows_peak = peak
         return admitted

@@ -88,15 +88,12 @@ class ResidentJoin:
                     for batch in self._join_batch(stream):
                         yield self._counted(batch)
                 for batch in stream.take_hopeless():
-                    self.telemetry.missed_rows += batch.num_rows
-                    if self._spec.keeps_misses:
-                        yield self._counted(
-                            self._spec.assemble(batch.columns, None, batch.num_rows)
-                        )
+                    yield self._counted(self._spec.assemble(batch.columns, None, batch.num_rows))
         finally:
             self._reader.close()
             self.telemetry.stream_rows = stream.row_count
             self.telemetry.null_key_rows = stream.null_key_rows
+            self.telemetry.missed_rows += stream.hopeless_rows
             self.telemetry.memory_bytes_peak = self.ledger.peak_bytes
 
     def _counted(self, batch: pa.RecordBatch) -> pa.RecordBatch:

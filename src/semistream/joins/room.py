@@ -15,8 +15,9 @@ Q is a ring of slots, twice as long as there are slots. A tuple that leaves is n
 its entry no longer agrees with the slot's `place` and is passed over. When the ring has gone round,
 the valid entries are moved together.
 
-Memory per tuple: code 8, next in chain 4, place in Q 8, two entries of Q 8, free list 4, match flag
-1, and the row; 4 bytes for each bucket, at least one bucket a page.
+Memory per tuple: code 8, next in chain 4, place in Q 8, two entries of Q 8, a copy of one while an
+arena is squeezed 4, free list 4, match flag 1, and the row; 4 bytes for each bucket, at least one
+bucket a page.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ from semistream.joins import kernels
 from semistream.joins.pageindex import PageIndex
 from semistream.joins.rows import RowStore, Slots, bytes_per_slot
 
-_BYTES_PER_TUPLE = 8 + 4 + 8 + 8 + 4 + 1 + 4
+_BYTES_PER_TUPLE = 8 + 4 + 8 + 8 + 4 + 4 + 1 + 4
 
 
 def room_bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float]) -> int:
@@ -141,16 +142,14 @@ class WaitingRoom:
         """Return columns of the rows at these slots."""
         return self._rows.gather(slots, columns)
 
-    def _waiting(self) -> Slots:
+    def _waiting(self) -> NDArray[np.int32]:
         """Return the slots in use, oldest first."""
-        places = np.arange(self._front, self._back)
-        slots: Slots = self._queue[places % len(self._queue)].astype(np.int64)
-        valid: Slots = slots[self._place[slots] == places]
-        return valid
+        self._close_ranks()
+        first = self._front % len(self._queue)
+        wrapped = max(0, first + self.count - len(self._queue))
+        return np.concatenate([self._queue[first : first + self.count], self._queue[:wrapped]])
 
     def _close_ranks(self) -> None:
         """Move the valid entries of Q together."""
-        slots = self._waiting()
-        self._front, self._back = 0, len(slots)
-        self._queue[: len(slots)] = slots
-        self._place[slots] = np.arange(len(slots))
+        ends = (self._front, self._back)
+        self._back = int(kernels.close_ranks(self._queue, self._place, *ends))

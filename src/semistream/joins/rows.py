@@ -14,7 +14,7 @@ Slots and, for variable widths, bytes are both limits; `room` says how many rows
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ from semistream.columns import (
 from semistream.joins.kernels import compact_bytes, gather_bytes, scatter_bytes
 
 Slots: TypeAlias = NDArray[np.int64]
+Live: TypeAlias = Callable[[], NDArray[Any]]
 # An arena has room for more than its average rows: a share, and a little in any case.
 ARENA_SLACK = 1.25
 ARENA_BASE_BYTES = 4096
@@ -46,7 +47,7 @@ class ColumnStore(Protocol):
         """Return how many of the first rows of a column fit now."""
         ...
 
-    def put(self, slots: Slots, column: pa.Array, live: Callable[[], Slots]) -> None:
+    def put(self, slots: Slots, column: pa.Array, live: Live) -> None:
         """Store values at free slots; `live` gives the slots in use, oldest first."""
         ...
 
@@ -120,7 +121,7 @@ class FixedStore:
         """All fit: slots are the only limit."""
         return len(column)
 
-    def put(self, slots: Slots, column: pa.Array, live: Callable[[], Slots]) -> None:
+    def put(self, slots: Slots, column: pa.Array, live: Live) -> None:
         """Store values at free slots."""
         values, validity = split_fixed(column)
         self._values[slots] = values
@@ -152,7 +153,7 @@ class BytesStore:
         ends = np.cumsum(split_bytes(column)[0], dtype=np.int64)
         return int(np.searchsorted(ends, len(self._arena) - self._live_bytes, "right"))
 
-    def put(self, slots: Slots, column: pa.Array, live: Callable[[], Slots]) -> None:
+    def put(self, slots: Slots, column: pa.Array, live: Live) -> None:
         """Append the rows to the arena, squeezing out what has left if they do not fit."""
         lengths, data, validity = split_bytes(column)
         if self._cursor + len(data) > len(self._arena):
@@ -199,7 +200,7 @@ class NestedStore:
         free = max(0, self._limit_bytes - self._held_bytes)
         return min(len(column), int(free // average_value_bytes(column)))
 
-    def put(self, slots: Slots, column: pa.Array, live: Callable[[], Slots]) -> None:
+    def put(self, slots: Slots, column: pa.Array, live: Live) -> None:
         """Keep a compact copy of the array, merged with the one before if both are small."""
         self._keep(slots, pa.concat_arrays([column]))
         while self._merge_last_two():
@@ -283,7 +284,7 @@ class RowStore:
         columns = zip(self._stores, batch.columns, strict=True)
         return min((s.room(c) for s, c in columns), default=batch.num_rows)
 
-    def put(self, slots: Slots, batch: pa.RecordBatch, live: Callable[[], Slots]) -> None:
+    def put(self, slots: Slots, batch: pa.RecordBatch, live: Live) -> None:
         """Store the rows of a batch at free slots."""
         for store, column in zip(self._stores, batch.columns, strict=True):
             store.put(slots, column, live)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.columns import plain_batch
-from semistream.errors import RoutingError
+from semistream.errors import ColumnError, RoutingError
 from semistream.joins.spec import JoinSpec
 from semistream.keys import KeyCoder
 
@@ -75,8 +75,11 @@ class StreamBuffer:
         self._coder = coder
         self._may_hold = may_hold
         self._routing = routing
+        self._schema = spec.stream_schema
+        self._keeps_hopeless = spec.keeps_misses
         self._waiting: Tuples | None = None
         self._hopeless: list[pa.RecordBatch] = []
+        self.hopeless_rows = 0
         self.is_exhausted = False
         self.row_count = 0
         self.null_key_rows = 0
@@ -102,12 +105,18 @@ class StreamBuffer:
         self._waiting = rest if len(rest) else None
         return taken
 
+    @property
+    def kept_hopeless_rows(self) -> int:
+        """How many rows that cannot match wait to be collected."""
+        return sum(batch.num_rows for batch in self._hopeless)
+
     def take_hopeless(self) -> list[pa.RecordBatch]:
-        """Take the rows that cannot match, found since the last call."""
+        """Take the rows that cannot match, found since the last call; none if nobody wants them."""
         hopeless, self._hopeless = self._hopeless, []
         return hopeless
 
     def _accept(self, batch: pa.RecordBatch) -> None:
+        self._check_schema(batch.schema)
         codes, has_key = self._coder.codes([batch.column(i) for i in self._key])
         if self._routing:
             self._routing.check(codes[has_key])
@@ -117,6 +126,21 @@ class StreamBuffer:
         if hopeful.all():
             self._waiting = Tuples(batch, codes)
             return
-        self._hopeless.append(batch.filter(pa.array(~hopeful)))
+        self.hopeless_rows += len(hopeful) - int(np.count_nonzero(hopeful))
+        if self._keeps_hopeless:
+            self._hopeless.append(batch.filter(pa.array(~hopeful)))
         if hopeful.any():
             self._waiting = Tuples(batch.filter(pa.array(hopeful)), codes[hopeful])
+
+    def _check_schema(self, schema: pa.Schema) -> None:
+        if schema.names == self._schema.names and schema.types == self._schema.types:
+            return
+        raise ColumnError(
+            "all batches of a stream must have the same columns; it began with "
+            f"({_described(self._schema)}), then came ({_described(schema)}). Select and cast the "
+            "columns before the join"
+        )
+
+
+def _described(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -16,6 +16,7 @@ consecutive pages is one read. The page table's first codes are the sparse clust
 
 import base64
 import json
+import zlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -61,6 +62,7 @@ class PartitionInfo:
     last_code: int
     # For each shift 0 … 63: the sum, over all values v of (code >> shift), of (rows with v)².
     squared_loads: tuple[int, ...] = (0,) * 64
+    page_table_checksum: int = 0  # CRC-32 of the .pages file
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +101,30 @@ class Manifest:
             "arrow_schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "partitions": [asdict(p) for p in self.partitions],
         }
-        return json.dumps(body, indent=1)
+        return json.dumps({**body, "checksum": _checksum(body)}, indent=1)
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> "Manifest":
         """Read a manifest, or say what is wrong with it."""
         try:
             body: dict[str, Any] = json.loads(text)
-            version = body["format_version"]
+            version = int(body["format_version"])
         except (ValueError, KeyError, TypeError) as error:
-            raise CorruptRelationError(
-                f"{where} is not a manifest ({error}); rebuild it"
-            ) from error
+            raise CorruptRelationError(_damaged(where, error)) from error
         if version > FORMAT_VERSION:
             raise RelationFormatError(
                 f"{where} has format {version}, but this version of semistream reads up to "
                 f"{FORMAT_VERSION}; upgrade semistream, or rebuild the relation with this version"
             )
+        try:
+            if body.pop("checksum") != _checksum(body):
+                raise ValueError("its checksum does not match")
+            return cls._from_body(body)
+        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise CorruptRelationError(_damaged(where, error)) from error
+
+    @classmethod
+    def _from_body(cls, body: dict[str, Any]) -> "Manifest":
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["arrow_schema"])))
         return cls(
             snapshot=body["snapshot"],
@@ -126,3 +135,11 @@ class Manifest:
             null_keys_dropped=body["null_keys_dropped"],
             partitions=tuple(PartitionInfo(**p) for p in body["partitions"]),
         )
+
+
+def _checksum(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body).encode())
+
+
+def _damaged(where: str, error: Exception) -> str:
+    return f"{where} is not a manifest ({error}); rebuild it"

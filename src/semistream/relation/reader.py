@@ -228,9 +228,11 @@ class PageReader:
         wanted = ["rows", "first_code", "codes.checksum"]
         wanted += [f"{n}.{what}" for n in names for what in ("offset", "size", "checksum")]
         try:
-            with self._store.filesystem.open_input_file(self._store.path(path)) as file:
-                table = pa.ipc.open_file(file).read_all().select(wanted)
-        except (pa.ArrowInvalid, OSError, KeyError) as error:
+            content = self._store.read(path)
+            if zlib.crc32(content) != info.page_table_checksum:
+                raise ValueError("its checksum does not match")
+            table = pa.ipc.open_file(pa.py_buffer(content)).read_all().select(wanted)
+        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             raise CorruptRelationError(
                 f"the page table {self._store.path(path)} cannot be read ({error}); "
                 f"rebuild snapshot {self.manifest.snapshot}"

@@ -35,7 +35,10 @@ class Relation:
                 f"{os.fspath(location)!r} is not a relation: it has no {CURRENT} file. "
                 "Build one there with semistream.build_relation(source, path, key=…)"
             )
-        snapshot = snapshot or store.read(CURRENT).decode().strip()
+        # A name that is no UTF-8, or has a NUL in it, is no snapshot's.
+        snapshot = (
+            snapshot or store.read(CURRENT).decode(errors="replace").replace("\0", "").strip()
+        )
         name = snapshot_path(snapshot, "manifest.json")
         if not store.exists(name):
             raise RelationNotFoundError(
@@ -102,19 +105,23 @@ class Relation:
 
     def snapshots(self) -> list[str]:
         """Return the ids of all snapshots that are kept, oldest first."""
-        return self.store.list(SNAPSHOTS)
+        return _published(self.store)
 
     def prune(self, keep: int = 1) -> list[str]:
         """Delete all but the newest `keep` snapshots and return the ids deleted.
 
         The current one always stays. A running query must not still be reading what is deleted.
+        What builds that died before the current snapshot left behind goes as well, so no build
+        may be running.
         """
         if keep < 1:
             raise OptionError(f"keep must be at least 1; got {keep}")
         store = self.store
         current = store.read(CURRENT).decode().strip()
-        others = [s for s in store.list(SNAPSHOTS) if s != current]
+        others = [s for s in _published(store) if s != current]
         doomed = others[: max(0, len(others) - (keep - 1))]
+        drafts = set(store.list(SNAPSHOTS)) - {current, *others}
+        doomed += sorted(draft for draft in drafts if draft < current)
         for snapshot in doomed:
             store.remove(snapshot_path(snapshot))
         return doomed
@@ -126,3 +133,9 @@ class Relation:
             f"{format_bytes(self.size_bytes)}, key {', '.join(self.key)}, "
             f"{self.partition_count} partitions, {self.page_count:,} pages>"
         )
+
+
+def _published(store: Store) -> list[str]:
+    """Return the snapshots that were finished, oldest first; a draft has no manifest."""
+    names = store.list(SNAPSHOTS)
+    return [name for name in names if store.exists(snapshot_path(name, "manifest.json"))]

@@ -32,6 +32,7 @@ class LocalPageFile:
 
     def __init__(self, path: str) -> None:
         """Open the file for reading."""
+        self._fd = -1
         self._fd = os.open(path, os.O_RDONLY)
 
     def read_into(self, offset: int, out: memoryview) -> int:

@@ -75,7 +75,7 @@ class PartitionWriter:
             self._flush(last=True)
         self._data.close()
         self._codes.close()
-        self._write_page_table()
+        table_checksum = self._write_page_table()
         return PartitionInfo(
             index=self._index,
             files=self._prefix,
@@ -87,6 +87,7 @@ class PartitionWriter:
             first_code=self._keys.first,
             last_code=self._keys.last,
             squared_loads=self._keys.squared_loads(),
+            page_table_checksum=table_checksum,
         )
 
     def abort(self) -> None:
@@ -156,7 +157,8 @@ class PartitionWriter:
         self._data.write(image)
         self._data_bytes += len(image)
 
-    def _write_page_table(self) -> None:
+    def _write_page_table(self) -> int:
+        """Write the page table and return its checksum."""
         columns: dict[str, pa.Array] = {
             "rows": pa.array(self._page_rows, pa.int64()),
             "first_code": pa.array(self._first_codes, pa.int64()),
@@ -167,11 +169,13 @@ class PartitionWriter:
             columns[f"{name}.size"] = pa.array(part.sizes, pa.int64())
             columns[f"{name}.checksum"] = pa.array(part.checksums, pa.uint32())
         table = pa.table(columns)
-        with (
-            self._store.create(self._path + ".pages") as file,
-            pa.ipc.new_file(file, table.schema) as writer,
-        ):
+        image = pa.BufferOutputStream()
+        with pa.ipc.new_file(image, table.schema) as writer:
             writer.write_table(table)
+        content = image.getvalue()
+        with self._store.create(self._path + ".pages") as file:
+            file.write(content)
+        return zlib.crc32(content)
 
 
 class _KeyStatistics:

@@ -24,10 +24,11 @@ from semistream.relation.layout import PartitionInfo
 from semistream.relation.relation import Relation
 from semistream.spark.keys import (
     code_expression,
+    column,
     has_key_expression,
     partition_expression,
 )
-from semistream.spark.types import arrow_schema
+from semistream.spark.types import arrow_schema, check_collation
 
 _CODE_COLUMN = "__semistream_code"
 
@@ -50,9 +51,11 @@ def build_from_dataframe(
     partition = partition_expression(coder, key, partitions)
     # Rows without a key go along to partition 0 only to be counted there.
     code = F.when(has_key_expression(key), code_expression(coder, key))
+    check_collation(source.schema, key)
+    numbered = [column(n).alias(f"c{i}") for i, n in enumerate(source.columns)]
     rows = (
         source.repartitionById(partitions, partition)
-        .withColumn(_CODE_COLUMN, code)
+        .select(*numbered, code.alias(_CODE_COLUMN))
         .sortWithinPartitions(_CODE_COLUMN)
     )
     with draft:
@@ -76,7 +79,7 @@ class _WritePartition:
         context = TaskContext.get()
         assert context is not None, "a task runs inside Spark"
         draft = Draft.resume(self._location, self._manifest)
-        rows = _SortedRows(batches)
+        rows = _SortedRows(batches, self._manifest.schema)
         info = write_sorted(draft, context.partitionId(), iter(rows), f"{context.taskAttemptId()}")
         answer = json.dumps(asdict(info)) if info.row_count else None
         yield pa.record_batch(
@@ -90,14 +93,19 @@ class _WritePartition:
 class _SortedRows:
     """Splits the code column off, and leaves out and counts the rows that have no key."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
         self._batches = batches
+        self._schema = schema
         self.null_keys = 0
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         for batch in self._batches:
             codes = batch.column(batch.num_columns - 1)
-            rows = batch.select(batch.schema.names[:-1])
+            # Spark may label types otherwise: another time zone, large_string for string.
+            columns = [
+                c.cast(f.type) for c, f in zip(batch.columns[:-1], self._schema, strict=True)
+            ]
+            rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
             # Nulls sort first: whatever follows the last of them has a key.
             nulls = codes.null_count
             self.null_keys += nulls

@@ -15,27 +15,28 @@ Telemetry travels as rows: each task ends with one row that is empty but for a l
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePosixPath
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from semistream.embedded import DEFAULT_MEMORY
-from semistream.errors import BudgetError, OptionError
+from semistream.errors import BudgetError, ColumnError, OptionError
 from semistream.joins.registry import AUTO, make_operator
 from semistream.joins.spec import Columns, JoinSpec, On, resolve
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.relation import Relation
 from semistream.spark.keys import column, partition_expression
-from semistream.spark.types import arrow_schema, spark_type, wire_type
+from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
 from semistream.units import format_bytes, parse_bytes
 
 TELEMETRY_COLUMN = "__semistream_telemetry"
+_PARTITION_COLUMN = "__semistream_partition"
 _TELEMETRY_TYPE = pa.list_(pa.int64())
 
 
@@ -76,11 +77,18 @@ def enrich(
         suffix=suffix,
         case_sensitive=case_sensitive,
     )
+    check_collation(stream.schema, spec.stream_key)
     task = _Task(relation, spec, algorithm, _task_budget(relation, parse_bytes(memory)))
     task.check()
     partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
-    routed = stream.repartitionById(relation.partition_count, partition)
-    joined = routed.mapInArrow(task, _joined_schema(stream, spec))
+    # By position: mapInArrow looks columns up by unquoted names, which fails for "a.b" and "a`b".
+    numbered = [f"c{i}" for i in range(len(stream.columns))]
+    routed = (
+        stream.withColumn(_PARTITION_COLUMN, partition)
+        .toDF(*numbered, _PARTITION_COLUMN)
+        .repartitionById(relation.partition_count, column(_PARTITION_COLUMN))
+    )
+    joined = routed.mapInArrow(task, _joined_schema(stream, spec, case_sensitive))
     observed = joined.observe(name or _default_name(relation), *_sums())
     return observed.filter(column(TELEMETRY_COLUMN).isNull()).drop(TELEMETRY_COLUMN)
 
@@ -125,24 +133,47 @@ class _Task:
 
     def check(self) -> None:
         """Raise on the driver what every task would raise: an unknown name, R that cannot fit."""
-        make_operator(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
+        with self._whole_budget():
+            make_operator(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
+
+    @contextmanager
+    def _whole_budget(self) -> Iterator[None]:
+        """Say what the whole join needs, where a task says what its share must be."""
+        try:
+            yield
+        except BudgetError as error:
+            if error.least_bytes is None:
+                raise
+            whole = error.least_bytes * self.relation.partition_count
+            said = str(error).replace(
+                f"Raise memory to {error.least_bytes} bytes", f"Raise memory to {whole} bytes"
+            )
+            raise BudgetError(said, whole) from error
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the rows of a partition, then hand over one row of telemetry."""
-        context = TaskContext.get()
-        assert context is not None, "a task runs inside Spark"
+        batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
             return
+        # Not the task's own number: after coalesce or union a task runs other partitions.
+        partition = first.column(first.num_columns - 1)[0].as_py()
+        stream = map(self._stream_rows, chain([first], batches))
         # Spark labels timestamps with the session's time zone: take the schema as it comes.
-        spec = self.spec.with_stream_schema(first.schema)
-        operator = make_operator(
-            self.algorithm, self.relation, spec, self.budget_bytes, context.partitionId()
-        )
-        wire = _Wire(spec)
-        for batch in operator.join(chain([first], batches)):
-            yield wire.rows(batch)
-        yield wire.telemetry(operator.telemetry)
+        spec = self.spec.with_stream_schema(self._stream_rows(first).schema)
+        with self._whole_budget():
+            operator = make_operator(
+                self.algorithm, self.relation, spec, self.budget_bytes, partition
+            )
+            wire = _Wire(spec)
+            for batch in operator.join(stream):
+                yield wire.rows(batch)
+            yield wire.telemetry(operator.telemetry)
+
+    def _stream_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        fields = list(batch.schema)[:-1]
+        named = [f.with_name(n) for f, n in zip(fields, self.spec.stream_schema.names, strict=True)]
+        return pa.RecordBatch.from_arrays(batch.columns[:-1], schema=pa.schema(named))
 
 
 class _Wire:
@@ -182,10 +213,13 @@ def _task_budget(relation: Relation, memory_bytes: int) -> int:
     return budget_bytes
 
 
-def _joined_schema(stream: DataFrame, spec: JoinSpec) -> StructType:
+def _joined_schema(stream: DataFrame, spec: JoinSpec, case_sensitive: bool) -> StructType:
     """Return the schema of what the tasks hand over. All is nullable: telemetry rows are empty."""
-    if TELEMETRY_COLUMN in stream.columns:
-        raise OptionError(f"the stream has a column named {TELEMETRY_COLUMN!r}; rename it")
+    for name in spec.output_schema.names:
+        if spec.output_schema.names.count(name) > 1:
+            raise ColumnError(f"the stream has several columns named {name!r}; rename them")
+        if name == TELEMETRY_COLUMN or (not case_sensitive and name.lower() == TELEMETRY_COLUMN):
+            raise OptionError(f"{name!r} is the name of an inner column; rename yours")
     added = list(spec.output_schema)[len(spec.stream_schema) :]
     return StructType(
         [

@@ -3,21 +3,41 @@
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
-from semistream.errors import ColumnError
+from semistream.errors import ColumnError, KeyTypeError
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType, key: tuple[str, ...] = ()) -> pa.Schema:
     """Return the Arrow schema in which Spark hands rows to Python."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return pa.schema([_arrow_field(f) for f in schema.fields])
+
+
+def _arrow_field(field):
+    try:
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+    except PySparkTypeError as error:
+        raise ColumnError(
+            f"column {field.name!r} has type {field.dataType.simpleString()}, which Arrow has no type for; drop or cast it"
+        ) from error
+
+
+def check_collation(schema: StructType, key) -> None:
+    for name in key:
+        dtype = schema[name].dataType
+        if isinstance(dtype, StringType) and not dtype.isUTF8BinaryCollation():
+            raise KeyTypeError(
+                f"key column {name!r} has collation {dtype.collation}; cast it to STRING COLLATE UTF8_BINARY"
+            )
 
 
 def spark_type(field: pa.Field) -> DataType:
     """Return the Spark type that carries an Arrow column, or say that there is none."""
     try:
+        if pa.types.is_decimal(field.type) and field.type.precision > 38:
+            raise ValueError("precision")
         return from_arrow_type(field.type, prefer_timestamp_ntz=True)
-    except PySparkTypeError as error:
+    except (PySparkTypeError, ValueError) as error:
         raise ColumnError(
             f"column {field.name!r} of the relation has Arrow type {field.type}, which Spark has "
             "no type for; leave it out of columns, or cast it before building the relation"

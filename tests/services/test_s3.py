@@ -1,0 +1,127 @@
+"""A relation in an object store, against a real S3 server of Moto's on this machine."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import numpy as np
+import pyarrow as pa
+import pytest
+from moto.server import ThreadedMotoServer
+
+import semistream as ss
+from semistream.errors import CorruptRelationError, RelationNotFoundError
+from semistream.testing import same_rows
+
+BUCKET = "warehouse"
+PRODUCTS = pa.table(
+    {
+        "id": np.arange(3_000),
+        "name": [f"product {i}" if i % 7 else None for i in range(3_000)],
+        "tags": [["a"] * (i % 3) for i in range(3_000)],
+    }
+)
+SALES = pa.table({"id": np.arange(2_500, 3_500), "quantity": np.arange(1_000)})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Return the address of an S3 server with an empty bucket."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        moto.start()
+        host, port = moto.get_host_and_port()
+        address = f"http://{host}:{port}"
+        client(address).create_bucket(Bucket=BUCKET)
+        yield address
+        moto.stop()
+
+
+def client(address: str) -> Any:
+    return boto3.client("s3", endpoint_url=address, region_name="us-east-1")
+
+
+def uri(server: str, name: str) -> str:
+    return (
+        f"s3://{BUCKET}/{name}?endpoint_override={server}"
+        "&allow_bucket_creation=true&region=us-east-1"
+    )
+
+
+def objects(server: str, name: str) -> list[str]:
+    found = client(server).list_objects_v2(Bucket=BUCKET, Prefix=f"{name}/")
+    return [entry["Key"] for entry in found.get("Contents", [])]
+
+
+def joined(relation: ss.Relation, algorithm: str) -> pa.Table:
+    batches = SALES.to_batches(max_chunksize=300)
+    return pa.Table.from_batches(ss.join(batches, relation, memory="4MB", algorithm=algorithm))
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
+    """The join with the same relation in a local folder."""
+    folder: Path = tmp_path_factory.mktemp("local")
+    return joined(ss.build_relation(PRODUCTS, folder, key="id", partitions=2), "resident")
+
+
+@pytest.mark.parametrize("algorithm", ["meshjoin", "resident"])
+def test_build_open_and_join(server: str, algorithm: str, expected: pa.Table) -> None:
+    where = uri(server, f"{algorithm}.rel")
+    built = ss.build_relation(PRODUCTS, where, key="id", partitions=2, page_size="4KB")
+    opened = ss.Relation.open(where)
+    assert opened == built
+    assert opened.row_count == 3_000
+    assert expected.num_rows == 1_000
+    assert same_rows(joined(opened, algorithm), expected)
+
+
+def test_rebuild_and_prune(server: str) -> None:
+    where = uri(server, "rebuilt.rel")
+    old = ss.build_relation(PRODUCTS, where, key="id", partitions=2)
+    new = ss.build_relation(PRODUCTS[:10], where, key="id", partitions=2)
+    assert ss.Relation.open(where).snapshot == new.snapshot
+    assert ss.Relation.open(where, old.snapshot).row_count == 3_000
+    assert new.snapshots() == [old.snapshot, new.snapshot]
+    assert new.prune() == [old.snapshot]
+    assert new.snapshots() == [new.snapshot]
+    assert not [key for key in objects(server, "rebuilt.rel") if old.snapshot in key]
+    assert ss.Relation.open(where).row_count == 10
+
+
+def test_no_relation_there(server: str) -> None:
+    with pytest.raises(RelationNotFoundError, match=r"nothing\.rel"):
+        ss.Relation.open(uri(server, "nothing.rel"))
+
+
+def test_a_failed_build_leaves_nothing_behind(server: str) -> None:
+    def source() -> Iterator[pa.RecordBatch]:
+        yield from PRODUCTS.to_batches(max_chunksize=100)[:3]
+        raise RuntimeError("the source broke")
+
+    where = uri(server, "failed.rel")
+    reader = pa.RecordBatchReader.from_batches(PRODUCTS.schema, source())
+    with pytest.raises(RuntimeError, match="the source broke"):
+        ss.build_relation(reader, where, key="id")
+    assert [key for key in objects(server, "failed.rel") if not key.endswith("/")] == []
+
+
+def test_a_missing_object_is_reported(server: str) -> None:
+    relation = ss.build_relation(PRODUCTS, uri(server, "holes.rel"), key="id", partitions=1)
+    (gone,) = [key for key in objects(server, "holes.rel") if key.endswith(".data")]
+    client(server).delete_object(Bucket=BUCKET, Key=gone)
+    with pytest.raises(CorruptRelationError, match=relation.snapshot):
+        joined(relation, "meshjoin")
+
+
+def test_a_shortened_object_is_reported(server: str) -> None:
+    relation = ss.build_relation(PRODUCTS, uri(server, "short.rel"), key="id", partitions=1)
+    (key,) = [key for key in objects(server, "short.rel") if key.endswith(".codes")]
+    body = client(server).get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    client(server).put_object(Bucket=BUCKET, Key=key, Body=body[:-8])
+    with pytest.raises(CorruptRelationError, match="key codes"):
+        joined(relation, "meshjoin")

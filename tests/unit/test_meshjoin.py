@@ -1,0 +1,222 @@
+from collections.abc import Iterator
+from functools import partial
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import semistream as ss
+from semistream.cost.meshjoin import (
+    LEAST_OUTPUT_ROWS,
+    MOST_OUTPUT_ROWS,
+    MeshJoinSettings,
+    least_memory_bytes,
+    memory_bytes,
+    settings_for_budget,
+)
+from semistream.cost.sizes import Sizes
+from semistream.errors import BudgetError
+from semistream.joins.buckets import Buckets
+from semistream.joins.meshjoin import MeshJoin
+from semistream.joins.operator import WindowJoin
+from semistream.joins.spec import resolve
+from semistream.joins.window import Window
+from semistream.testing import same_rows
+
+
+def tactic(pages: int, pages_per_read: int, start_page: int = 0) -> MeshJoin:
+    reads = ceil(pages / pages_per_read)
+    return MeshJoin(pages, pages_per_read, 5, reads, output_rows=64, start_page=start_page)
+
+
+def empty_window(capacity: int = 100) -> Window:
+    return Window(pa.schema([("k", pa.int64())]), capacity, [8.0], Buckets.hashed(16), 64)
+
+
+@given(pages=st.integers(1, 40), pages_per_read=st.integers(1, 45), start=st.integers(0, 39))
+def test_a_cycle_covers_every_page_once(pages: int, pages_per_read: int, start: int) -> None:
+    pages_per_read, start = min(pages, pages_per_read), start % pages
+    mesh, window = tactic(pages, pages_per_read, start), empty_window()
+    for cycle in range(3):
+        reads = [mesh.next_pages(window) for _ in range(mesh.reads_per_cycle)]
+        covered = [page for first, last in reads for page in range(first, last)]
+        assert sorted(covered) == list(range(pages)), cycle
+        assert all(last - first <= pages_per_read for first, last in reads)
+        assert reads[0][0] <= start < reads[0][1]
+
+
+def test_a_batch_leaves_after_a_cycle() -> None:
+    mesh, window = tactic(pages=9, pages_per_read=4), empty_window()
+    assert mesh.reads_per_cycle == 3
+    left = []
+    for batch in (5, 0, 2, 5, 0):
+        left.append(mesh.leaving(window))
+        window.queue.append(batch)
+    assert left == [0, 0, 0, 5, 0]
+    assert mesh.leaving(window) == 2
+
+
+N_STREAM = 5_000
+BUDGETS = [100_000, 300_000, 2_000_000]
+
+
+@pytest.fixture(scope="module")
+def tables() -> tuple[pa.Table, pa.Table]:
+    """A stream, and a relation that has the even keys only, some of them twice."""
+    rng = np.random.default_rng(5)
+    stream = pa.table({"k": rng.integers(0, 40_000, N_STREAM), "q": np.arange(N_STREAM)})
+    keys = np.concatenate([np.arange(0, 40_000, 2), np.arange(0, 40_000, 14)])
+    return stream, pa.table({"k": keys, "v": rng.integers(0, 99, len(keys))})
+
+
+@pytest.fixture(scope="module")
+def relation(
+    tables: tuple[pa.Table, pa.Table], tmp_path_factory: pytest.TempPathFactory
+) -> ss.Relation:
+    folder = tmp_path_factory.mktemp("mesh")
+    return ss.build_relation(tables[1], folder, key="k", partitions=3, page_size=512)
+
+
+@pytest.fixture(scope="module")
+def expected(tables: tuple[pa.Table, pa.Table]) -> pa.Table:
+    """The join by Arrow; the nested loop would take its time over so many pairs."""
+    return tables[0].join(tables[1], "k", join_type="left outer").select(["k", "q", "v"])
+
+
+class Recorder:
+    """Makes MESHJOIN for a budget and keeps it, so that a test can see its settings."""
+
+    def __init__(self, start_page: int = 0) -> None:
+        self._make = partial(MeshJoin.for_budget, start_page=start_page)
+        self.mesh: Any = None
+
+    def __call__(self, sizes: Sizes, budget_bytes: int) -> MeshJoin:
+        self.mesh = self._make(sizes, budget_bytes)
+        return self.mesh
+
+
+@pytest.mark.parametrize("memory", BUDGETS)
+@pytest.mark.parametrize("start", [0, 1, 100, -1])
+def test_output_and_effort_from_any_start(
+    relation: ss.Relation,
+    tables: tuple[pa.Table, pa.Table],
+    expected: pa.Table,
+    start: int,
+    memory: int,
+) -> None:
+    stream, recorder = tables[0], Recorder(start)
+    spec = resolve(relation, stream.schema)
+    operator = WindowJoin(relation, spec, memory, recorder)
+    out = pa.Table.from_batches(operator.join(stream.to_batches(max_chunksize=700)))
+    assert same_rows(out, expected)
+    mesh, counted = recorder.mesh, operator.telemetry
+    entries = ceil(N_STREAM / mesh.tuples_per_read)
+    assert counted.window_rows_peak <= mesh.window_tuples
+    assert counted.iterations <= entries + mesh.reads_per_cycle
+    assert counted.pages_scanned <= (entries + mesh.reads_per_cycle) * mesh.pages_per_read
+    cycles = ceil((entries + mesh.reads_per_cycle) / mesh.reads_per_cycle)
+    assert counted.pages_scanned <= cycles * relation.page_count
+    assert counted.pages_scanned >= relation.page_count
+
+
+def test_budgets_reach_from_many_reads_to_one(relation: ss.Relation) -> None:
+    """The budgets above are worth testing only if they lead to different settings."""
+    reads = []
+    for memory in BUDGETS:
+        recorder = Recorder()
+        spec = resolve(relation, pa.schema([("k", pa.int64())]))
+        operator = WindowJoin(relation, spec, memory, recorder)
+        list(operator.join([pa.record_batch({"k": [1]})]))
+        reads.append(recorder.mesh.reads_per_cycle)
+    assert reads[0] > reads[1] > reads[2] == 1
+
+
+def test_a_lone_tuple_costs_one_cycle(relation: ss.Relation) -> None:
+    recorder = Recorder(start_page=17)
+    stream = pa.table({"k": [14]})
+    spec = resolve(relation, stream.schema)
+    operator = WindowJoin(relation, spec, 200_000, recorder)
+    out = pa.Table.from_batches(operator.join(stream.to_batches()))
+    assert out.num_rows == 2
+    assert operator.telemetry.iterations == recorder.mesh.reads_per_cycle
+    assert operator.telemetry.pages_scanned == relation.page_count
+
+
+def test_a_tuple_leaves_though_the_stream_only_pauses(relation: ss.Relation) -> None:
+    recorder, schema = Recorder(), pa.schema([("k", pa.int64())])
+    spec = resolve(relation, schema, how="anti")
+    operator = WindowJoin(relation, spec, 200_000, recorder)
+    pulled = 0
+
+    def source() -> Iterator[pa.RecordBatch]:
+        nonlocal pulled
+        while True:
+            keys = [] if pulled else [1]
+            pulled += 1
+            yield pa.record_batch([pa.array(keys, pa.int64())], schema=schema)
+
+    assert next(operator.join(source())).to_pylist() == [{"k": 1}]
+    assert 1 < pulled <= recorder.mesh.reads_per_cycle + 1
+
+
+@st.composite
+def all_sizes(draw: st.DrawFn) -> Sizes:
+    page_bytes = draw(st.integers(1, 200_000))
+    disk_base = draw(st.integers(0, 10_000))
+    return Sizes(
+        page_count=draw(st.integers(1, 3_000_000)),
+        disk_bytes=lambda pages: disk_base + pages * page_bytes,
+        tuple_bytes=draw(st.integers(18, 3_000)),
+        window_base_bytes=draw(st.integers(0, 100_000)),
+        output_row_bytes=draw(st.integers(26, 3_000)),
+        table_bytes=draw(st.integers(0, 10**7)),
+    )
+
+
+def check_settings(sizes: Sizes, settings: MeshJoinSettings, budget_bytes: int) -> None:
+    assert memory_bytes(sizes, settings) <= budget_bytes
+    assert settings.tuples_per_read >= 1
+    assert 1 <= settings.pages_per_read <= sizes.page_count
+    assert settings.reads_per_cycle == ceil(sizes.page_count / settings.pages_per_read)
+    assert LEAST_OUTPUT_ROWS <= settings.output_rows <= MOST_OUTPUT_ROWS
+
+
+@given(sizes=all_sizes(), spare=st.integers(0, 10**10))
+def test_settings_fit_the_budget(sizes: Sizes, spare: int) -> None:
+    budget = least_memory_bytes(sizes) + spare
+    check_settings(sizes, settings_for_budget(sizes, budget), budget)
+
+
+@given(all_sizes())
+def test_the_least_budget_is_the_least(sizes: Sizes) -> None:
+    least = least_memory_bytes(sizes)
+    check_settings(sizes, settings_for_budget(sizes, least), least)
+    with pytest.raises(BudgetError, match=f"Raise memory to {least} bytes") as error:
+        settings_for_budget(sizes, least - 1)
+    assert error.value.least_bytes == least
+
+
+@given(sizes=all_sizes(), spare=st.integers(0, 10**10))
+def test_the_budget_is_used(sizes: Sizes, spare: int) -> None:
+    """One more tuple per read would not fit; a split that wastes memory is a slow one."""
+    budget = least_memory_bytes(sizes) + spare
+    chosen = settings_for_budget(sizes, budget)
+    more = MeshJoinSettings(
+        chosen.pages_per_read,
+        chosen.tuples_per_read + 1,
+        chosen.reads_per_cycle,
+        chosen.output_rows,
+    )
+    assert memory_bytes(sizes, more) > budget
+
+
+@given(all_sizes(), st.integers(0, 10**9), st.integers(0, 10**9))
+def test_more_memory_is_never_a_smaller_window(sizes: Sizes, spare: int, more: int) -> None:
+    least = least_memory_bytes(sizes)
+    small = settings_for_budget(sizes, least + spare)
+    large = settings_for_budget(sizes, 10 * (least + spare) + more)
+    assert large.window_tuples >= small.window_tuples
