@@ -49,12 +49,9 @@ def test_oracle_generated(algorithm: str, workload: Workload, memory: str) -> No
 def least_budget(algorithm: str, workload: Workload, relation: ss.Relation) -> int:
     """Return the budget that the error for a hopeless one says would do."""
     stream, _ = workload.tables()
+    options = {"on": workload.on, "memory": 1, "algorithm": algorithm}
     with pytest.raises(BudgetError) as error:
-        operator, batches = prepare(
-            workload.batches(stream), relation, on=workload.on, memory=1, algorithm=algorithm
-        )
-        assert operator is not None
-        run(operator, batches)
+        list(ss.join(workload.batches(stream), relation, **options))
     assert error.value.least_bytes is not None
     assert f"{error.value.least_bytes} bytes" in str(error.value)
     return error.value.least_bytes

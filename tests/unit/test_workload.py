@@ -48,7 +48,7 @@ def test_bursts_share_out_all_rows_unevenly() -> None:
 
 def test_retail_is_repeatable_and_refers_to_itself() -> None:
     retail = Retail(products=5_000, sales=20_000, batches=4)
-    products = [batch for batch in retail.product_batches()]
+    products = list(retail.product_batches())
     assert sum(b.num_rows for b in products) == 5_000
     assert products[0].schema == PRODUCTS
     ids = {i for b in products for i in b.column("product_id").to_pylist()}

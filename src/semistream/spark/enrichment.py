@@ -14,6 +14,7 @@ Telemetry travels as rows: each task ends with one row that is empty but for a l
 `StreamingQueryProgress.observedMetrics`; a filter takes them out of the data.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ _TELEMETRY_TYPE = pa.list_(pa.int64())
 
 def enrich(
     stream: DataFrame,
-    relation: Relation | str,
+    relation: Relation | str | os.PathLike[str],
     *,
     on: On | None = None,
     how: str = "left",
@@ -66,7 +67,7 @@ def enrich(
 
         enriched = ss.enrich(sales, "products.rel", on="product_id", memory="64MB")
     """
-    relation = Relation.open(relation) if isinstance(relation, str) else relation
+    relation = relation if isinstance(relation, Relation) else Relation.open(relation)
     case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     spec = resolve(
         relation,
@@ -94,7 +95,7 @@ def enrich(
 
 
 def enrich_with(
-    relation: Relation | str,
+    relation: Relation | str | os.PathLike[str],
     *,
     on: On | None = None,
     how: str = "left",
@@ -145,10 +146,11 @@ class _Task:
             if error.least_bytes is None:
                 raise
             whole = error.least_bytes * self.relation.partition_count
-            said = str(error).replace(
-                f"Raise memory to {error.least_bytes} bytes", f"Raise memory to {whole} bytes"
+            said = str(error).replace(f"to {error.least_bytes} bytes", f"to {whole} bytes")
+            share = (
+                f"each of the {self.relation.partition_count} tasks gets an equal share of memory"
             )
-            raise BudgetError(said, whole) from error
+            raise BudgetError(f"{share}; in one, {said}", whole) from error
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the rows of a partition, then hand over one row of telemetry."""

@@ -1,33 +1,38 @@
 """Between Spark's types and Arrow's."""
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import DataType, StringType, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from semistream.errors import ColumnError, KeyTypeError
 
 
-def arrow_schema(schema: StructType, key: tuple[str, ...] = ()) -> pa.Schema:
+def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema in which Spark hands rows to Python."""
     return pa.schema([_arrow_field(f) for f in schema.fields])
 
 
-def _arrow_field(field):
+def _arrow_field(field: StructField) -> pa.Field:
     try:
         return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
     except PySparkTypeError as error:
         raise ColumnError(
-            f"column {field.name!r} has type {field.dataType.simpleString()}, which Arrow has no type for; drop or cast it"
+            f"column {field.name!r} has type {field.dataType.simpleString()}, which Arrow has no "
+            "type for; drop it, or cast it"
         ) from error
 
 
-def check_collation(schema: StructType, key) -> None:
+def check_collation(schema: StructType, key: Sequence[str]) -> None:
+    """Raise `KeyTypeError` if a key compares strings otherwise than byte by byte."""
     for name in key:
         dtype = schema[name].dataType
         if isinstance(dtype, StringType) and not dtype.isUTF8BinaryCollation():
             raise KeyTypeError(
-                f"key column {name!r} has collation {dtype.collation}; cast it to STRING COLLATE UTF8_BINARY"
+                f"key column {name!r} has collation {dtype.collation}, but keys are compared byte "
+                "by byte; cast it to STRING COLLATE UTF8_BINARY, or join on lower(…) of both sides"
             )
 
 
@@ -35,7 +40,7 @@ def spark_type(field: pa.Field) -> DataType:
     """Return the Spark type that carries an Arrow column, or say that there is none."""
     try:
         if pa.types.is_decimal(field.type) and field.type.precision > 38:
-            raise ValueError("precision")
+            raise ValueError(f"a precision of {field.type.precision} is more than Spark has")
         return from_arrow_type(field.type, prefer_timestamp_ntz=True)
     except (PySparkTypeError, ValueError) as error:
         raise ColumnError(
