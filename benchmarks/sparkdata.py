@@ -6,6 +6,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+FILES_PER_BATCH = 2
+
 
 @dataclass(frozen=True)
 class SparkData:
@@ -15,7 +17,7 @@ class SparkData:
     folder: Path
     relation_rows: int = 10_000_000
     batch_rows: int = 400_000
-    batches: int = 6
+    batches: int = 5
 
     def write(self) -> None:
         payload = [F.xxhash64("id", F.lit(i)).alias(f"a{i}") for i in range(12)]
@@ -26,7 +28,7 @@ class SparkData:
             *payload,
         ).write.parquet(str(self.folder / "r"))
         for i in range(self.batches):
-            self.spark.range(self.batch_rows).coalesce(1).select(
+            self.spark.range(self.batch_rows, numPartitions=FILES_PER_BATCH).select(
                 F.floor(F.rand(i) * self.relation_rows).alias("product_id"),
                 (F.rand(100 + i) * 10).cast("int").alias("quantity"),
                 F.rand(200 + i).alias("price"),
@@ -36,10 +38,11 @@ class SparkData:
         return self.spark.read.parquet(str(self.folder / "r"))
 
     def stream(self) -> DataFrame:
-        """Return the micro-batches, a file each."""
+        """Return the micro-batches, two files each: a source with a partition per core."""
         folder = str(self.folder / "s")
         schema = self.spark.read.parquet(folder).schema
-        return self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(folder)
+        reader = self.spark.readStream.schema(schema)
+        return reader.option("maxFilesPerTrigger", FILES_PER_BATCH).parquet(folder)
 
     def all_batches(self) -> DataFrame:
         return self.spark.read.parquet(str(self.folder / "s"))

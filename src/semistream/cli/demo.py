@@ -1,6 +1,6 @@
 """``semistream demo``: the whole story on one machine, in a few minutes.
 
-A product master is built into a relation. A bursty, skewed sales stream, one Parquet file per
+A product master is built into a relation. A bursty, skewed sales stream, two Parquet files per
 micro-batch, is enriched by a Structured Streaming query within a small share of the master's size
 and written to a Parquet warehouse. Then every row of the warehouse is checked against DuckDB's
 join of the same files, and the same micro-batches run through plain Spark's joins.
@@ -41,6 +41,7 @@ PLAIN_JOINS = {
     "merge": "sort-merge join",
 }
 _TRIAL_BATCHES = 2
+_FILES_PER_BATCH = 2  # like a topic with a partition per core
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +149,12 @@ class _Demo:
             (self._out / "sales").mkdir()
             (self._out / "trial").mkdir()
             for i, batch in enumerate(self._retail.sales_batches()):
-                file = self._out / "sales" / f"batch-{i:04d}.parquet"
-                pq.write_table(pa.table(batch), file)
-                if i < _TRIAL_BATCHES:
-                    (self._out / "trial" / file.name).hardlink_to(file)
+                half = batch.num_rows // _FILES_PER_BATCH
+                for part, rows in enumerate((batch[:half], batch[half:])):
+                    file = self._out / "sales" / f"batch-{i:04d}-{part}.parquet"
+                    pq.write_table(pa.table(rows), file)
+                    if i < _TRIAL_BATCHES:
+                        (self._out / "trial" / file.name).hardlink_to(file)
 
     def _build(self) -> Relation:
         with _step(self._console, "building the relation on Spark's executors"):
@@ -166,23 +169,28 @@ class _Demo:
         return self._spark.read.parquet(str(self._out / "products.parquet"))
 
     def _sales(self, folder: str = "sales") -> DataFrame:
-        """Return the stream: each file of the folder is a micro-batch."""
+        """Return the stream: every two files of the folder are a micro-batch."""
         schema = self._spark.read.parquet(str(self._out / folder)).schema
-        reader = self._spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        reader = self._spark.readStream.schema(schema)
+        reader = reader.option("maxFilesPerTrigger", _FILES_PER_BATCH)
         return reader.parquet(str(self._out / folder))
 
     def _stream(self, relation: Relation, budget: int) -> list[BatchFigures]:
+        with _step(self._console, f"warming up on {_TRIAL_BATCHES} batches, as plain Spark will"):
+            self._enrich("trial", "warm-up", relation, budget).awaitTermination()
         self._console.print("[green]▶[/] enriching the stream")
+        return self._watch(self._enrich("sales", "warehouse", relation, budget), budget)
+
+    def _enrich(self, sales: str, name: str, relation: Relation, budget: int) -> StreamingQuery:
         enriched = enrich(
-            self._sales(),
+            self._sales(sales),
             relation,
             on="product_id",
             how="left",
             columns=["surrogate_key", "supplier_id"],
             memory=budget,
         )
-        query = self._write(_warehouse_rows(enriched), "warehouse")
-        return self._watch(query, budget)
+        return self._write(_warehouse_rows(enriched), name)
 
     def _write(self, rows: DataFrame, name: str) -> StreamingQuery:
         return (

@@ -40,9 +40,9 @@ def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         help="enrich a bursty sales stream on Spark, prove it exact, compare with plain Spark",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    demo.add_argument("--rows", type=int, default=3_000_000, help="rows of the product master")
+    demo.add_argument("--rows", type=int, default=8_000_000, help="rows of the product master")
     demo.add_argument("--sales", type=int, default=4_000_000, help="rows of the sales stream")
-    demo.add_argument("--batches", type=int, default=12, help="micro-batches of the stream")
+    demo.add_argument("--batches", type=int, default=10, help="micro-batches of the stream")
     demo.add_argument("--memory", default="5%", help="budget: a size, or a share of the master")
     demo.add_argument("--skew", type=float, default=1.0, help="Zipf exponent of the sales")
     demo.add_argument("--partitions", type=int, default=2, help="partitions of the relation")
