@@ -19,6 +19,7 @@ Degenerate cases: no stream rows, no output; no rows in R, every stream row is a
 row wider than its share of the window, a `BudgetError` that names the row.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -120,7 +121,7 @@ class MakeTactic(Protocol):
         ...
 
 
-class StreamJoin:
+class StreamJoin(ABC):
     """What all joins with waiting tuples share: sizing, admission, emission, the books.
 
     A subclass says in `_run` how tuples and pages meet. It keeps its waiting tuples in `_window`
@@ -160,9 +161,9 @@ class StreamJoin:
             self.telemetry.missed_rows += stream.hopeless_rows
             self.telemetry.memory_bytes_peak = self.ledger.peak_bytes
 
+    @abstractmethod
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Join everything; the window must be empty at the end."""
-        raise NotImplementedError
 
     def _start(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Read on until there is a tuple to size everything by, or the stream has ended."""
