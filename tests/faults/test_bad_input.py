@@ -21,6 +21,7 @@ from semistream.errors import (
     SemistreamError,
 )
 from semistream.joins.registry import ALGORITHMS, AUTO
+from semistream.relation.layout import FORMAT_VERSION
 from semistream.testing import nested_loop_join, same_rows
 
 PRODUCTS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
@@ -77,7 +78,7 @@ def manifest(relation: ss.Relation) -> Path:
     return Path(relation.location) / "snapshots" / relation.snapshot / "manifest.json"
 
 
-@pytest.mark.parametrize("version", [2, 99])
+@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 99])
 def test_a_newer_format(products: ss.Relation, version: int) -> None:
     body = json.loads(manifest(products).read_text()) | {"format_version": version}
     manifest(products).write_text(json.dumps(body))
@@ -86,7 +87,7 @@ def test_a_newer_format(products: ss.Relation, version: int) -> None:
 
 
 def test_a_newer_format_may_look_quite_different(products: ss.Relation) -> None:
-    manifest(products).write_text('{"format_version": 2}')
+    manifest(products).write_text(f'{{"format_version": {FORMAT_VERSION + 1}}}')
     with pytest.raises(RelationFormatError):
         ss.Relation.open(products.location)
 

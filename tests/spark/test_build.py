@@ -3,14 +3,23 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import semistream as ss
-from semistream.errors import BuildError, ColumnError, KeyTypeError, SemistreamError
+from semistream.errors import (
+    BuildError,
+    ColumnError,
+    KeyTypeError,
+    OptionError,
+    SemistreamError,
+)
+from semistream.relation import hot
 from semistream.testing import nested_loop_join, same_rows
 from tests.spark.frames import ALGORITHMS, conf, from_arrow, same_frames, spark_join
 from tests.workloads import Workload
@@ -323,3 +332,139 @@ def test_a_column_may_have_the_name_of_an_inner_one_or_is_refused(
         assert same_frames(enriched, source)
         return
     assert name in message
+
+
+# Order of frequency
+
+
+def sample_of(work: Workload, stream: pa.Table) -> pa.Table:
+    """Return the keys of a stream under the relation's names, and a column of no interest."""
+    keys = stream.select(list(work.on)).rename_columns(work.key)
+    return keys.append_column("other", pa.array(range(len(stream)), pa.int64()))
+
+
+SAMPLES: dict[str, Any] = {
+    "dataframe": lambda spark, table, _: from_arrow(spark, table).repartition(2),
+    "arrow": lambda _, table, __: table,
+    "path": lambda _, table, folder: written(table, folder / "sample.parquet"),
+}
+
+
+def written(table: pa.Table, path: Path) -> str:
+    parquet.write_table(table, path)
+    return str(path)
+
+
+def same_index(ours: ss.Relation, theirs: ss.Relation) -> bool:
+    """Whether the same keys are hot and lie on the same pages."""
+    a, b = ours.reader([]), theirs.reader([])
+    return np.array_equal(a.hot_codes, b.hot_codes) and np.array_equal(a.hot_pages, b.hot_pages)
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+@pytest.mark.parametrize("kinds", KEYS.values(), ids=KEYS)
+def test_a_dataframe_and_the_same_arrow_table_have_the_same_hot_pages(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kinds: tuple[str, ...],
+    kind: str,
+) -> None:
+    monkeypatch.setattr(hot, "HOT_SHARE", 0.4)
+    work = workload(kinds, with_nested=False, skew=1.0)
+    stream, table = work.tables()
+    sample = sample_of(work, stream)
+    options: dict[str, Any] = {"key": work.key, "partitions": 3, "page_size": 512}
+    options["order"] = "frequency"
+    theirs = ss.build_relation(table, tmp_path / "arrow.rel", sample=sample, **options)
+    ours = ss.build_relation(
+        from_arrow(spark, table).repartition(3),
+        tmp_path / "spark.rel",
+        sample=SAMPLES[kind](spark, sample, tmp_path),
+        **options,
+    )
+    assert ours.order == theirs.order == "frequency"
+    assert ours.hot_page_count > 3
+    assert same_index(ours, theirs)
+    for a, b in zip(ours.manifest.partitions, theirs.manifest.partitions, strict=True):
+        assert (a.row_count, a.hot_pages) == (b.row_count, b.hot_pages)
+        assert a.squared_loads == b.squared_loads
+        assert (a.first_code, a.last_code) == (b.first_code, b.last_code)
+    joined = pa.Table.from_batches(
+        ss.join(stream.to_batches(), ours, on=work.on, algorithm="resident")
+    )
+    assert same_rows(joined, nested_loop_join(stream, table, on=work.on))
+
+
+def test_hot_keys_in_many_small_arrow_batches(spark: SparkSession, tmp_path: Path) -> None:
+    """The rows of a key then come in several batches, and still lie on one page."""
+    source = spark.range(2000).selectExpr("id % 100 as k", "id as v")
+    sample = spark.range(90).selectExpr("id % 7 as k")
+    with conf(spark, "spark.sql.execution.arrow.maxRecordsPerBatch", "7"):
+        relation = ss.build_relation(
+            source, tmp_path / "r", key="k", partitions=2, order="frequency", sample=sample
+        )
+    reader = relation.reader(["v"])
+    assert reader.hot_codes.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert relation.hot_page_count == 2
+    assert relation.row_count == 2000
+    codes = np.empty(reader.row_count, np.int64)
+    for page in set(reader.hot_pages.tolist()):
+        on_page = codes[: reader.read_codes(page, page + 1, codes)].tolist()
+        assert on_page == sorted(reader.hot_codes[reader.hot_pages == page].tolist() * 20)
+
+
+@pytest.mark.parametrize("is_frame", [True, False], ids=["dataframe", "arrow"])
+def test_a_sample_that_says_nothing(spark: SparkSession, tmp_path: Path, is_frame: bool) -> None:
+    source = spark.range(50).selectExpr("id as k", "id as v")
+    nothing = pa.table({"k": pa.array([], pa.int64())})
+    sample = from_arrow(spark, nothing) if is_frame else nothing
+    relation = ss.build_relation(
+        source, tmp_path / "r", key="k", partitions=2, order="frequency", sample=sample
+    )
+    assert (relation.order, relation.row_count, relation.hot_page_count) == ("frequency", 50, 0)
+
+
+def test_keys_that_r_lacks_are_not_hot(spark: SparkSession, tmp_path: Path) -> None:
+    source = spark.createDataFrame([(1, "a"), (2, "b"), (None, "c")], "k long, v string")
+    sample = spark.createDataFrame([(9,), (9,), (9,), (None,), (None,), (2,), (2,)], "k int")
+    relation = ss.build_relation(
+        source, tmp_path / "r", key="k", partitions=3, order="frequency", sample=sample
+    )
+    assert relation.reader([]).hot_codes.tolist() == [2]
+    empty = ss.build_relation(
+        source.limit(0), tmp_path / "e", key="k", order="frequency", sample=sample
+    )
+    assert (empty.row_count, empty.hot_page_count) == (0, 0)
+
+
+def test_columns_of_any_name_and_type_in_a_sample(spark: SparkSession, tmp_path: Path) -> None:
+    source = spark.range(50).selectExpr("id as `the.key`", "id as __semistream_code")
+    sample = spark.range(50).selectExpr("id % 5 as `the.key`", "make_ym_interval(1, 2) as term")
+    relation = ss.build_relation(
+        source, tmp_path / "r", key="the.key", partitions=2, order="frequency", sample=sample
+    )
+    assert relation.reader([]).hot_codes.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_samples_that_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    source = spark.range(3).selectExpr("id as k", "string(id) as s")
+
+    def build(sample: Any, key: str = "k", source: Any = source) -> None:
+        ss.build_relation(source, tmp_path / "r", key=key, order="frequency", sample=sample)
+
+    with pytest.raises(BuildError, match=r"the sample .* streaming"):
+        build(spark.readStream.format("rate").load().selectExpr("value as k"))
+    with pytest.raises(ColumnError, match=r"key \(k\), but none of its columns id are named 'k'"):
+        build(spark.range(3))
+    with pytest.raises(ColumnError, match="none of its columns id"):
+        build(pa.table({"id": [1]}))
+    with pytest.raises(KeyTypeError, match="'k' of the stream has type string"):
+        build(spark.range(3).selectExpr("string(id) as k"))
+    with pytest.raises(KeyTypeError, match="collation"):
+        build(spark.sql("select 'a' collate UTF8_LCASE as s"), key="s")
+    with pytest.raises(OptionError, match="needs a sample"):
+        build(None)
+    with pytest.raises(OptionError, match=r"the source is not.*select\('k'\)\.toArrow"):
+        build(spark.range(3), source=pa.table({"k": [1]}))
+    assert files_below(tmp_path) == set()

@@ -34,7 +34,7 @@ def tactic(pages: int, pages_per_read: int, start_page: int = 0) -> MeshJoin:
 
 
 def empty_window(capacity: int = 100) -> Window:
-    return Window(pa.schema([("k", pa.int64())]), capacity, [8.0], Buckets.hashed(16), 64)
+    return Window(pa.schema([("k", pa.int64())]), capacity, [8.0], 0, Buckets.hashed(16), 64)
 
 
 @given(pages=st.integers(1, 40), pages_per_read=st.integers(1, 45), start=st.integers(0, 39))
@@ -94,7 +94,10 @@ class Recorder:
         self._make = partial(MeshJoin.for_budget, start_page=start_page)
         self.mesh: Any = None
 
-    def __call__(self, sizes: Sizes, budget_bytes: int) -> MeshJoin:
+    def least_bytes(self, sizes: Sizes) -> int:
+        return MeshJoin.least_bytes(sizes)
+
+    def for_budget(self, sizes: Sizes, budget_bytes: int) -> MeshJoin:
         self.mesh = self._make(sizes, budget_bytes)
         return self.mesh
 

@@ -6,11 +6,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from semistream.relation.build import build_relation
+from semistream.relation.layout import Order
 from semistream.units import format_bytes
 
 
 def run_build(
-    source: str, location: str, *, key: Sequence[str], partitions: int, page_size: str
+    source: str,
+    location: str,
+    *,
+    key: Sequence[str],
+    partitions: int,
+    page_size: str,
+    order: Order,
+    sample: str | None,
 ) -> int:
     """Build a relation and say what came of it."""
     console = Console()
@@ -28,12 +36,15 @@ def run_build(
             key=key,
             partitions=partitions,
             page_size=page_size,
+            order=order,
+            sample=sample,
             progress=lambda rows: progress.update(task, completed=rows),
         )
         progress.update(task, total=max(1, relation.row_count))
     console.print(
         f"{relation.row_count:,} rows, {format_bytes(relation.size_bytes)} in "
-        f"{relation.partition_count} partitions and {relation.page_count:,} pages; "
+        f"{relation.partition_count} partitions and {relation.page_count:,} pages"
+        f"{f', {relation.hot_page_count:,} of them hot' if order == 'frequency' else ''}; "
         f"key {', '.join(relation.key)}"
         f"{'' if relation.has_unique_keys else ' (with duplicates)'}; "
         f"{relation.manifest.null_keys_dropped:,} rows without a key left out"

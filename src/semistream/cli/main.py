@@ -69,6 +69,19 @@ def _add_build(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     build.add_argument("--key", required=True, help="key columns, separated by commas")
     build.add_argument("--partitions", type=int, default=DEFAULT_PARTITIONS)
     build.add_argument("--page-size", default=str(DEFAULT_PAGE_BYTES), help="such as 64KiB")
+    build.add_argument(
+        "--order",
+        default="key",
+        metavar="{key,frequency}",
+        help="how the rows lie: by key, or with those that the stream asks for most in front, on "
+        "pages that a join can keep in memory; frequency needs --sample",
+    )
+    build.add_argument(
+        "--sample",
+        metavar="PATH",
+        help="a Parquet or CSV file or folder with some rows of the stream, to count how often "
+        "each key is asked for; has the key columns under the names of --key",
+    )
     build.set_defaults(run=_run_build)
 
 
@@ -81,6 +94,8 @@ def _run_build(arguments: argparse.Namespace) -> int:
         key=arguments.key.split(","),
         partitions=arguments.partitions,
         page_size=arguments.page_size,
+        order=arguments.order,
+        sample=arguments.sample,
     )
 
 

@@ -22,21 +22,27 @@ from semistream.columns import (
     join_fixed,
     nested_from_message,
     numpy_dtype,
+    width_bytes,
 )
+from semistream.joins.front_kernels import tally
 from semistream.joins.kernels import gather_bytes, rows_in_runs, starts_of, touched_pages
 from semistream.joins.rows import gather_from_chunks
 from semistream.relation.layout import part_names
 from semistream.relation.reader import CODES, PageReader
+from semistream.relation.writer import CODE_BYTES
 
 _ALIGN = 64
 # Pages between two hits that are cheaper to read along than to skip with another request.
 READ_THROUGH_PAGES = 2
 
 
-def disk_buffer_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
+def disk_buffer_bytes(
+    reader: PageReader, columns: Sequence[str], pages: int, tallies: bool = False
+) -> int:
     """Return what a disk buffer of this many pages takes."""
     arena = max((slab_bytes(reader, column, pages) for column in columns), default=0)
-    return reader.most_part_bytes(CODES, pages) + arena
+    codes = reader.most_part_bytes(CODES, pages)
+    return codes + arena + (codes // CODE_BYTES if tallies else 0)
 
 
 def slab_bytes(reader: PageReader, column: str, pages: int) -> int:
@@ -55,13 +61,24 @@ def slab_bytes(reader: PageReader, column: str, pages: int) -> int:
     return size
 
 
+def value_bytes(reader: PageReader, column: str) -> float:
+    """Return what a value of a relation's column takes in memory, on average over its pages."""
+    dtype = reader.manifest.schema.field(column).type
+    if encoding_of(dtype) is Encoding.FIXED:
+        return width_bytes(dtype)
+    return reader.average_value_bytes(column)
+
+
 class DiskBuffer:
     """Some consecutive pages of R: their codes at once, their columns on demand."""
 
-    def __init__(self, reader: PageReader, columns: Sequence[str], pages: int) -> None:
-        """Allocate room for `pages` pages."""
+    def __init__(
+        self, reader: PageReader, columns: Sequence[str], pages: int, tallies: bool = False
+    ) -> None:
+        """Allocate room for `pages` pages, and for a tally of each row's matches if asked to."""
         self._reader = reader
         self._codes = np.empty(reader.most_part_bytes(CODES, pages) // 8, np.int64)
+        self._tallies = np.zeros(len(self._codes) if tallies else 0, np.uint8)
         arena_bytes = max((slab_bytes(reader, c, pages) for c in columns), default=0)
         arena = np.empty(arena_bytes, np.uint8)
         self._slabs = {column: Slab(reader, column, arena) for column in columns}
@@ -76,6 +93,13 @@ class DiskBuffer:
         self._first, self._last = first, last
         self.codes = self._codes[:count]
         self.bytes_read += self.codes.nbytes
+
+    def tally(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Return one index for each different row among these, and how often it is there."""
+        indexes = np.empty(len(rows), np.int64)
+        counts = np.empty(len(rows), np.uint8)
+        found = tally(rows, self._tallies, indexes, counts)
+        return indexes[:found], counts[:found]
 
     def gather(self, columns: Sequence[str], rows: NDArray[np.int64]) -> list[pa.Array]:
         """Return columns of the rows, which ascend and count from the first row loaded."""

@@ -46,7 +46,7 @@ class HybridJoin:
         """Lines 11-14: whenever there is room."""
         return True
 
-    def next_home(self, room: WaitingRoom) -> int:
+    def next_home(self, room: WaitingRoom, after: int) -> int:
         """Lines 2-3: the oldest tuple picks."""
         return room.oldest_home()
 

@@ -25,13 +25,13 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.columns import Encoding, encoding_of
-from semistream.cost.hybridjoin import IndexJoinSettings
+from semistream.cost.hybridjoin import IndexJoinSettings, least_memory_bytes
 from semistream.cost.sizes import Sizes
-from semistream.joins import kernels
-from semistream.joins.diskbuffer import DiskBuffer, disk_buffer_bytes
+from semistream.joins import room_kernels as kernels
+from semistream.joins.frontstage import MakeFront
 from semistream.joins.operator import SAMPLE_ROWS, StreamJoin
 from semistream.joins.pageindex import PageIndex
-from semistream.joins.room import Taken, WaitingRoom, room_bytes_per_tuple
+from semistream.joins.room import BYTES_PER_PAGE, Taken, WaitingRoom, room_bytes_per_tuple
 from semistream.joins.rows import ARENA_SLACK, average_value_bytes, base_bytes
 from semistream.joins.spec import JoinSpec
 from semistream.joins.stream import StreamBuffer
@@ -49,8 +49,8 @@ class IndexTactic(Protocol):
         """Return whether new tuples may enter now."""
         ...
 
-    def next_home(self, room: WaitingRoom) -> int:
-        """Return the page to read next, by the tuple that wants it."""
+    def next_home(self, room: WaitingRoom, after: int) -> int:
+        """Return the home page to read next; `after` is the page behind the last one read."""
         ...
 
     def reads_ahead(self) -> bool:
@@ -70,10 +70,12 @@ class IndexJoin(StreamJoin):
         budget_bytes: int,
         tactic: IndexTactic,
         partition: int | None = None,
+        make_front: MakeFront | None = None,
     ) -> None:
         """Open the relation's page table; nothing else is allocated before rows arrive."""
-        super().__init__(relation, spec, budget_bytes, partition)
+        super().__init__(relation, spec, budget_bytes, partition, make_front)
         self._tactic = tactic
+        self._after = 0
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         yield from self._start(stream)
@@ -83,10 +85,10 @@ class IndexJoin(StreamJoin):
         self._allocate(sample[:SAMPLE_ROWS])
         while not (stream.is_exhausted and self._window.count == 0):
             if self._tactic.may_enter(self._window):
-                self._admit(stream, self._window.capacity - self._window.count)
+                yield from self._admit(stream, self._window.capacity - self._window.count)
                 yield from self._hopeless(stream)
             if self._window.count:
-                yield from self._serve(self._tactic.next_home(self._window))
+                yield from self._serve(self._tactic.next_home(self._window, self._after))
                 self.telemetry.iterations += 1
 
     def _allocate(self, sample: pa.RecordBatch) -> None:
@@ -95,7 +97,8 @@ class IndexJoin(StreamJoin):
         sizes = self._sizes(value_bytes)
         # A home page with duplicates may need the page after it as well.
         least_pages = min(self._reader.page_count, 1 if self._reader.has_unique_codes else 2)
-        settings = self._tactic.settings(sizes, self.ledger.budget_bytes, least_pages)
+        budget = self._take_front_share(least_memory_bytes(sizes, least_pages))
+        settings = self._tactic.settings(sizes, budget, least_pages)
         self.ledger.reserve("page table", sizes.table_bytes)
         self.ledger.reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
         self.ledger.reserve("waiting room", sizes.window_bytes(settings.waiting_tuples))
@@ -104,11 +107,12 @@ class IndexJoin(StreamJoin):
         self._pages_per_read = settings.pages_per_read
         self._output_rows = settings.output_rows
         self._index = PageIndex(self._reader)
-        self._disk = DiskBuffer(self._reader, self._read_columns, settings.pages_per_read)
+        self._disk = self._disk_buffer(settings.pages_per_read)
         self._window = WaitingRoom(
             self._spec.stream_schema,
             settings.waiting_tuples,
             value_bytes,
+            self._implied,
             self._index,
             settings.output_rows,
         )
@@ -130,9 +134,9 @@ class IndexJoin(StreamJoin):
         schema = self._spec.stream_schema
         return Sizes(
             page_count=self._reader.page_count,
-            disk_bytes=lambda pages: disk_buffer_bytes(self._reader, self._read_columns, pages),
-            tuple_bytes=room_bytes_per_tuple(schema, value_bytes),
-            window_base_bytes=base_bytes(schema) + 4 * self._reader.page_count,
+            disk_bytes=self._disk_bytes,
+            tuple_bytes=room_bytes_per_tuple(schema, value_bytes, self._implied),
+            window_base_bytes=base_bytes(schema) + BYTES_PER_PAGE * (self._reader.page_count + 1),
             output_row_bytes=self._output_row_bytes(value_bytes) + 8,
             table_bytes=self._reader.table_bytes + PageIndex.size_bytes(self._reader),
         )
@@ -146,7 +150,7 @@ class IndexJoin(StreamJoin):
         self._load(first, last)
         for taken in self._window.take(first, self._settled(first, last)):
             yield from self._match(taken, first, last)
-            yield from self._emit_misses(taken.slots)
+            yield from self._emit_misses(taken.slots, self._window)
             self._window.release(taken.slots)
         self.telemetry.bytes_read = self._disk.bytes_read
 
@@ -158,7 +162,7 @@ class IndexJoin(StreamJoin):
                 last = min(first + self._pages_per_read, end)
                 self._load(first, last)
                 yield from self._match(taken, first, last)
-            yield from self._emit_misses(taken.slots)
+            yield from self._emit_misses(taken.slots, self._window)
             self._window.release(taken.slots)
         self.telemetry.bytes_read = self._disk.bytes_read
 
@@ -183,19 +187,19 @@ class IndexJoin(StreamJoin):
         return settled
 
     def _load(self, first: int, last: int) -> None:
-        self._disk.load(first, last)
-        self.telemetry.pages_scanned += last - first
+        super()._load(first, last)
+        self._after = last
 
     def _match(self, taken: Taken, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Emit all matches of some tuples on the pages that are loaded."""
         position = np.zeros(2, np.int64)
         while position[0] < len(taken.slots):
-            found = kernels.match_sorted(
+            found = kernels.match_pages(
                 self._disk.codes,
                 taken.codes,
                 taken.homes,
                 self._reader.row_bounds,
-                self._index.page_bounds,
+                self._index.parts,
                 first,
                 last,
                 position,
@@ -203,6 +207,5 @@ class IndexJoin(StreamJoin):
                 self._pair_indexes,
             )
             if found:
-                yield from self._emit(
-                    self._pair_rows[:found], taken.slots[self._pair_indexes[:found]]
-                )
+                rows, slots = self._pair_rows[:found], taken.slots[self._pair_indexes[:found]]
+                yield from self._emit(rows, slots, self._disk, self._window)

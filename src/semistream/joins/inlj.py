@@ -3,12 +3,13 @@
 `Inlj` (`meshjoin.txt` section 4.1, `hybridjoin.txt` section 3): one stream tuple at a time is
 looked up through the index on R: one random read of a page per tuple, nothing shared.
 
-`BatchedInlj`: fills the room, then reads each page that any of the waiting tuples needs once, in
-the order of R, until the room is empty. So a page serves all tuples of the batch, and reads go
-forward. (As in a sorted index look-up of a database; the papers do not have it.)
+`BatchedInlj` (ours): look-ups are collected and dealt with in the order of R, sweep after sweep, as
+an elevator goes from floor to floor; a page serves all that wait for it, and reads go forward. A
+tuple leaves as soon as its page has passed and another one takes its slot, so a slot serves two
+tuples a sweep on average, where a window that holds each for a whole cycle serves one.
 
 Memory: equation 1 of `hybridjoin.txt` with h_S = 1 for `Inlj`. Cost: c_IO(v_P) per tuple for
-`Inlj`; for `BatchedInlj` a page per distinct home page in the batch.
+`Inlj`; for `BatchedInlj` one sweep over the pages that anyone waits for, shared by 2·h_S tuples.
 """
 
 from semistream.cost.hybridjoin import IndexJoinSettings, settings_for_budget
@@ -27,7 +28,7 @@ class Inlj:
         """The next tuple enters when the one before has left."""
         return room.count == 0
 
-    def next_home(self, room: WaitingRoom) -> int:
+    def next_home(self, room: WaitingRoom, after: int) -> int:
         """The tuple's own page."""
         return room.oldest_home()
 
@@ -37,19 +38,19 @@ class Inlj:
 
 
 class BatchedInlj:
-    """The tactic of the batched variant: pages in the order of R, each once per batch."""
+    """The tactic of the batched variant: pages in the order of R, each once per sweep."""
 
     def settings(self, sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinSettings:
         """Split the budget."""
         return settings_for_budget("binlj", sizes, budget_bytes, least_pages)
 
     def may_enter(self, room: WaitingRoom) -> bool:
-        """A batch enters when the one before has been dealt with."""
-        return room.count == 0
+        """Whenever there is room: those who come too late for this sweep wait for the next."""
+        return True
 
-    def next_home(self, room: WaitingRoom) -> int:
-        """The first page that anyone waits for."""
-        return room.first_home()
+    def next_home(self, room: WaitingRoom, after: int) -> int:
+        """The next page on the way through R that anyone waits for."""
+        return room.home_from(after)
 
     def reads_ahead(self) -> bool:
         """The disk buffer is filled with the pages that follow: in a full room they are wanted."""

@@ -29,6 +29,9 @@ from numpy.typing import NDArray
 
 NO_SLOT = -1
 BLOCK = 1024
+# What is known of a tuple: it has a match; a row with another key has its code. Bits.
+MATCHED = 1
+SHARES_CODE = 2
 
 # What `position` holds.
 _NEXT = 0  # the next probing code that is not in a block yet
@@ -272,7 +275,7 @@ def find_code(codes, first, last, code):
 def mark_matched(matched, slots):
     """Note that these tuples have found a match."""
     for slot in slots:
-        matched[slot] = 1
+        matched[slot] |= MATCHED
 
 
 @njit(cache=True)
@@ -280,8 +283,8 @@ def first_matches(matched, slots):
     """Note matches, and return for each pair whether it is its tuple's first."""
     first = np.zeros(len(slots), np.bool_)
     for i in range(len(slots)):
-        if not matched[slots[i]]:
-            matched[slots[i]] = 1
+        if not matched[slots[i]] & MATCHED:
+            matched[slots[i]] |= MATCHED
             first[i] = True
     return first
 
@@ -347,179 +350,82 @@ def gather_bytes(data, starts, lengths, rows):
     return out_lengths, out
 
 
+# A record of an arena: slot, length, bytes.
+RECORD_HEADER_BYTES = 8
+
+
+@njit(inline="always")
+def write_int32(data, at, value):
+    """Write a number of four bytes, wherever it lies."""
+    for i in range(4):
+        data[at + i] = (value >> (8 * i)) & 0xFF
+
+
+@njit(inline="always")
+def read_int32(data, at):
+    """Read a number of four bytes."""
+    value = np.int64(0)
+    for i in range(4):
+        value |= np.int64(data[at + i]) << (8 * i)
+    return value
+
+
 @njit(cache=True)
-def compact_bytes(data, starts, lengths, slots):
-    """Move the bytes of these slots, given in the order they lie, to the front; return the end."""
-    at = 0
+def append_records(slots, lengths, data, arena, cursor, starts):
+    """Append rows to an arena at `cursor`; return where the next one goes."""
+    source = 0
+    for i in range(len(slots)):
+        starts[slots[i]] = cursor
+        write_int32(arena, cursor, slots[i])
+        write_int32(arena, cursor + 4, lengths[i])
+        cursor += RECORD_HEADER_BYTES
+        for j in range(lengths[i]):
+            arena[cursor + j] = data[source + j]
+        source += lengths[i]
+        cursor += lengths[i]
+    return cursor
+
+
+@njit(cache=True)
+def drop_records(arena, starts, slots):
+    """Forget the records of some slots; return the bytes that become free."""
+    freed = 0
     for slot in slots:
-        start = starts[slot]
-        for j in range(lengths[slot]):
-            data[at + j] = data[start + j]
-        starts[slot] = at
-        at += lengths[slot]
-    return at
+        freed += RECORD_HEADER_BYTES + read_int32(arena, starts[slot] + 4)
+        starts[slot] = NO_SLOT
+    return freed
 
 
 @njit(cache=True)
-def scatter_bytes(lengths, slots, cursor, slot_starts, slot_lengths):
-    """Note where rows that were appended to the arena at `cursor` lie."""
-    at = cursor
-    for i in range(len(lengths)):
-        slot_starts[slots[i]] = at
-        slot_lengths[slots[i]] = lengths[i]
-        at += lengths[i]
-
-
-@njit(inline="always")
-def home_page(code, first_codes, page_bounds, is_unique):
-    """Return the first page that may hold a code; its partition must have pages."""
-    partition = code % len(page_bounds)
-    first = page_bounds[partition, 0]
-    low = first
-    high = page_bounds[partition, 1]
-    while low < high:  # find the first page whose first code is not less
-        middle = (low + high) // 2
-        if first_codes[middle] < code:
-            low = middle + 1
-        else:
-            high = middle
-    if is_unique and low < page_bounds[partition, 1] and first_codes[low] == code:
-        return low
-    return max(first, low - 1)
-
-
-@njit(cache=True)
-def home_pages(codes, first_codes, page_bounds, is_unique):
-    """Return the home page of each code, or -1 where its partition has no pages."""
-    homes = np.empty(len(codes), np.int64)
-    for i in range(len(codes)):
-        partition = codes[i] % len(page_bounds)
-        if page_bounds[partition, 0] == page_bounds[partition, 1]:
-            homes[i] = -1
-        else:
-            homes[i] = home_page(codes[i], first_codes, page_bounds, is_unique)
-    return homes
-
-
-@njit(inline="always")
-def bucket_in_page(code, home, first_codes, page_bounds, per_page):
-    """Return which of its home page's buckets a code belongs to, by its place between pages."""
-    last_page = page_bounds[code % len(page_bounds), 1] - 1
-    if per_page == 1 or home == last_page or code <= first_codes[home]:
-        return home * per_page
-    offset = np.float64(uint64(code) - uint64(first_codes[home]))
-    span = np.float64(uint64(first_codes[home + 1]) - uint64(first_codes[home])) + 1.0
-    return home * per_page + min(per_page - 1, np.int64(offset / span * per_page))
-
-
-@njit(cache=True)
-def enter_room(
-    codes, slots, slot_codes, heads, following, per_page, first_codes, page_bounds, is_unique
-):
-    """Put codes at the given free slots, into the chains of their home pages."""
-    for i in range(len(codes)):
-        code = codes[i]
-        slot = slots[i]
-        home = home_page(code, first_codes, page_bounds, is_unique)
-        bucket = bucket_in_page(code, home, first_codes, page_bounds, per_page)
-        slot_codes[slot] = code
-        following[slot] = heads[bucket]
-        heads[bucket] = slot
-
-
-@njit(cache=True)
-def take_chains(first_bucket, last_bucket, heads, following, out_slots, out_buckets):
-    """Take the slots of some buckets' chains out of the table, as many as fit; return how many.
-
-    Call again for the same buckets until it returns 0.
-    """
-    taken = 0
-    for bucket in range(first_bucket, last_bucket):
-        if taken == len(out_slots):
-            break
-        out_slots[taken] = heads[bucket]
-        out_buckets[taken] = bucket
-        if heads[bucket] != NO_SLOT:
-            heads[bucket] = NO_SLOT
-            taken += 1
+def squeeze_records(arena, end, starts):
+    """Move the records that are still pointed to together; return where they end."""
+    to = 0
     at = 0
-    while at < taken:
-        older = following[out_slots[at]]
-        if older != NO_SLOT:
-            if taken < len(out_slots):
-                out_slots[taken] = older
-                out_buckets[taken] = out_buckets[at]
-                taken += 1
-            else:
-                heads[out_buckets[at]] = older
-        at += 1
-    return taken
-
-
-@njit(cache=True)
-def match_sorted(
-    codes,
-    wanted,
-    homes,
-    row_bounds,
-    page_bounds,
-    first_page,
-    last_page,
-    position,
-    out_rows,
-    out_wanted,
-):
-    """Find wanted codes among the ascending codes of some pages; return how many pairs there are.
-
-    Writes (row, index into wanted) pairs and stops when the output is full; `position` is
-    ``[next wanted, first match of it still to be written]`` and is updated in place. Complete when
-    ``position[0] == len(wanted)``. A code's first match lies on its home page or the one after it
-    in its partition, or, if these were read before, at the very start.
-    """
-    found = 0
-    index = position[0]
-    resume = position[1]
-    base = row_bounds[first_page]
-    last = len(codes) - 1
-    while index < len(wanted):
-        home = homes[index]
-        low = max(0, row_bounds[home] - base)
-        beyond = min(home + 2, last_page, page_bounds[wanted[index] % len(page_bounds), 1])
-        high = max(low, min(last, row_bounds[beyond] - base - 1))
-        row = max(resume, find_code(codes, low, high, wanted[index]))
-        while row <= last and codes[row] == wanted[index]:
-            if found == len(out_rows):
-                position[0] = index
-                position[1] = row
-                return found
-            out_rows[found] = row
-            out_wanted[found] = index
-            found += 1
-            row += 1
-        resume = 0
-        index += 1
-    position[0] = index
-    position[1] = 0
-    return found
-
-
-@njit(cache=True)
-def first_occupied(heads):
-    """Return the first bucket with a chain."""
-    bucket = 0
-    while heads[bucket] == NO_SLOT:
-        bucket += 1
-    return bucket
-
-
-@njit(cache=True)
-def close_ranks(queue, place, front, back):
-    """Move the valid entries of a ring queue together, behind `front`; return the new end."""
-    to = front
-    for at in range(front, back):
-        slot = queue[at % len(queue)]
-        if place[slot] == at:
-            queue[to % len(queue)] = slot
-            place[slot] = to
-            to += 1
+    while at < end:
+        slot = read_int32(arena, at)
+        size = RECORD_HEADER_BYTES + read_int32(arena, at + 4)
+        if starts[slot] == at:
+            for j in range(size):
+                arena[to + j] = arena[at + j]
+            starts[slot] = to
+            to += size
+        at += size
     return to
+
+
+@njit(cache=True)
+def gather_records(arena, starts, slots):
+    """Return the lengths and the bytes of the records at some slots, back to back."""
+    lengths = np.empty(len(slots), np.int32)
+    total = 0
+    for i in range(len(slots)):
+        lengths[i] = read_int32(arena, starts[slots[i]] + 4)
+        total += lengths[i]
+    out = np.empty(total, np.uint8)
+    at = 0
+    for i in range(len(slots)):
+        start = starts[slots[i]] + RECORD_HEADER_BYTES
+        for j in range(lengths[i]):
+            out[at + j] = arena[start + j]
+        at += lengths[i]
+    return lengths, out

@@ -36,7 +36,7 @@ leaves w = 1 still runs. A stream shorter than the window costs one cycle and a 
 
 from dataclasses import dataclass, field
 
-from semistream.cost.meshjoin import settings_for_budget
+from semistream.cost.meshjoin import least_memory_bytes, settings_for_budget
 from semistream.cost.sizes import Sizes
 from semistream.joins.window import Window
 
@@ -52,6 +52,11 @@ class MeshJoin:
     output_rows: int
     start_page: int = 0
     _reads_done: int = field(default=0, init=False)
+
+    @staticmethod
+    def least_bytes(sizes: Sizes) -> int:
+        """Return the least budget in which MESHJOIN can run."""
+        return least_memory_bytes(sizes)
 
     @classmethod
     def for_budget(cls, sizes: Sizes, budget_bytes: int, *, start_page: int = 0) -> "MeshJoin":

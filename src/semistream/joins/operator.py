@@ -2,8 +2,9 @@
 
 ::
 
-    stream ──► WINDOW (H, Q) ──► probed by DISK BUFFER ──► OUTPUT
-       hopeless rows ──────────────────────────────────────►
+    stream ──► FRONT STAGE ──► WINDOW (H, Q) ──► probed by DISK BUFFER ──► OUTPUT
+       │           └ what it settles ─────────────────────────────────────►
+       └ hopeless rows ───────────────────────────────────────────────────►
 
 Each algorithm is a *tactic* that answers three questions in every iteration: how many of the
 oldest tuples leave, how many new ones may enter, which pages are read next. The driver does the
@@ -11,31 +12,32 @@ rest: it admits, loads, probes, verifies hashed keys, emits matches, and emits t
 their tuples leave. It pulls from the source only when it has room and drains at the end, so when
 it returns, every row it was given has been joined.
 
-Memory: page table, disk buffer, window and output buffer are reserved in the ledger before they
-are allocated. Not counted, because not the operator's: the source's current batch, and output
-batches once they are handed on.
+Memory: page table, front stage, disk buffer, window and output buffer are reserved in the ledger
+before they are allocated. Not counted, because not the operator's: the source's current batch, and
+output batches once they are handed on.
 
 Degenerate cases: no stream rows, no output; no rows in R, every stream row is a miss; a stream
 row wider than its share of the window, a `BudgetError` that names the row.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.sizes import Sizes
 from semistream.errors import BudgetError
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
 from semistream.joins.diskbuffer import DiskBuffer, disk_buffer_bytes
+from semistream.joins.diskbuffer import value_bytes as column_bytes
+from semistream.joins.frontstage import SHARE, FrontStage, MakeFront, Matched
 from semistream.joins.rows import Slots, average_value_bytes
-from semistream.joins.spec import JoinSpec
-from semistream.joins.stream import Routing, StreamBuffer
+from semistream.joins.spec import JoinSpec, read_columns
+from semistream.joins.stream import Arrived, Routing, StreamBuffer
 from semistream.joins.telemetry import Telemetry
 from semistream.joins.window import Window, bytes_per_tuple, window_base_bytes
 from semistream.memory import MemoryLedger
@@ -43,8 +45,9 @@ from semistream.relation.relation import Relation
 from semistream.units import format_bytes
 
 SAMPLE_ROWS = 4096
-# Pairs (probe, slot), places in the slab, and a validity byte or two on the way to Arrow.
-_PAIR_BYTES = 8 + 8 + 8 + 2
+# Pairs (probe, slot), places in the slab, what a front stage learns from, and a validity byte or
+# two on the way to Arrow.
+_PAIR_BYTES = 8 + 8 + 8 + 8 + 2
 
 
 class Operator(Protocol):
@@ -58,11 +61,24 @@ class Operator(Protocol):
         ...
 
 
-class Waiting(Protocol):
+class StreamSide(Protocol):
+    """Stream tuples by slot, and what is known of their matches."""
+
+    matched: NDArray[np.uint8]
+
+    def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
+        """Return columns of the rows at these slots."""
+        ...
+
+    def codes_at(self, slots: Slots) -> NDArray[np.int64]:
+        """Return the key codes at these slots."""
+        ...
+
+
+class Waiting(StreamSide, Protocol):
     """Stream tuples that wait, with their rows; a window or a waiting room."""
 
     capacity: int
-    matched: NDArray[np.uint8]
 
     @property
     def count(self) -> int:
@@ -77,8 +93,12 @@ class Waiting(Protocol):
         """Let tuples in; there must be room."""
         ...
 
-    def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
-        """Return columns of the rows at these slots."""
+
+class RelationSide(Protocol):
+    """Rows of R in memory: the disk buffer, or a front stage."""
+
+    def gather(self, columns: Sequence[str], rows: NDArray[np.int64]) -> list[pa.Array]:
+        """Return columns of these rows."""
         ...
 
 
@@ -113,26 +133,36 @@ class Tactic(Protocol):
         ...
 
 
-class MakeTactic(Protocol):
+class TacticMaker(Protocol):
     """Chooses an algorithm's settings for a budget, once the sizes are known."""
 
-    def __call__(self, sizes: Sizes, budget_bytes: int) -> Tactic:
+    def least_bytes(self, sizes: Sizes) -> int:
+        """Return the least budget in which the algorithm can run."""
+        ...
+
+    def for_budget(self, sizes: Sizes, budget_bytes: int) -> Tactic:
         """Return the tactic, or raise `BudgetError` with the least budget that would do."""
         ...
 
 
 class StreamJoin(ABC):
-    """What all joins with waiting tuples share: sizing, admission, emission, the books.
+    """What all joins share: sizing, admission, emission, the books.
 
     A subclass says in `_run` how tuples and pages meet. It keeps its waiting tuples in `_window`
-    and reads pages through `_disk`.
+    and reads pages through `_disk`. A front stage, if there is one, sees each tuple before it has
+    to wait, and each match of a page.
     """
 
     _window: "Waiting"
     _disk: DiskBuffer
 
     def __init__(
-        self, relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None = None
+        self,
+        relation: Relation,
+        spec: JoinSpec,
+        budget_bytes: int,
+        partition: int | None = None,
+        make_front: MakeFront | None = None,
     ) -> None:
         """Open the relation's page table; nothing else is allocated before rows arrive."""
         self.ledger = MemoryLedger(budget_bytes)
@@ -140,10 +170,15 @@ class StreamJoin(ABC):
         self._relation = relation
         self._spec = spec
         self._routing = None if partition is None else Routing(partition, relation.partition_count)
-        self._checked_key = () if relation.coder.is_exact else relation.key
-        self._read_columns = tuple(dict.fromkeys([*self._checked_key, *spec.columns]))
+        self._is_exact = relation.coder.is_exact
+        self._read_columns = read_columns(relation, spec)
         self._reader = relation.reader(list(self._read_columns), partition)
+        # A stream key that is the code itself is not stored again.
+        self._implied = spec.stream_key_indexes[0] if self._is_exact else None
+        self._make_front = make_front
+        self._front: FrontStage | None = None
         self._output_rows = 0
+        self._pages_of_turn = 0
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the stream; see `Operator.join`."""
@@ -171,70 +206,138 @@ class StreamJoin(ABC):
             stream.pull()
             yield from self._hopeless(stream)
 
-    def _output_row_bytes(self, value_bytes: Sequence[float]) -> int:
-        added = sum(self._column_bytes(column) for column in self._read_columns)
-        return int(_PAIR_BYTES + sum(value_bytes) + added)
+    def _take_front_share(self, least_bytes: int) -> int:
+        """Make the front stage, if one is wanted and fits; return what is left of the budget."""
+        budget = self.ledger.budget_bytes
+        if self._make_front is not None and budget > least_bytes:
+            share = min(int(budget * SHARE), budget - least_bytes)
+            wanted = (self._reader, self._read_columns, share, self.telemetry)
+            self._front = self._make_front(*wanted)
+            if self._front is not None:
+                self.ledger.reserve("front stage", share)
+                budget -= share
+        return budget
 
-    def _column_bytes(self, column: str) -> float:
-        """Return what a value of a relation's column takes, on average over its pages."""
-        dtype = self._relation.schema.field(column).type
-        if encoding_of(dtype) is Encoding.FIXED:
-            return width_bytes(dtype)
-        return self._reader.average_value_bytes(column)
+    def _disk_bytes(self, pages: int) -> int:
+        tallies = self._make_front is not None
+        return disk_buffer_bytes(self._reader, self._read_columns, pages, tallies)
+
+    def _disk_buffer(self, pages: int) -> DiskBuffer:
+        tallies = self._make_front is not None
+        return DiskBuffer(self._reader, self._read_columns, pages, tallies)
+
+    def _output_row_bytes(self, value_bytes: Sequence[float]) -> int:
+        added = sum(column_bytes(self._reader, column) for column in self._read_columns)
+        return int(_PAIR_BYTES + sum(value_bytes) + added)
 
     def _hopeless(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Emit the rows that cannot match, if the join keeps misses."""
         for batch in stream.take_hopeless():
             yield self._spec.assemble(batch.columns, None, batch.num_rows)
 
-    def _admit(self, stream: StreamBuffer, wanted: int) -> int:
-        """Let up to `wanted` tuples into the window; return how many entered."""
+    def _settle(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
+        """Let the front stage settle what it can of the tuples that have just arrived."""
+        arrived = None if self._front is None else stream.take_arrived()
+        if arrived is None or self._front is None:
+            return
+        waits = np.zeros(len(arrived), np.bool_)
+        at = 0
+        for piece in arrived.pieces(max(1, self._output_rows // self._front.pairs_per_tuple)):
+            piece_waits = waits[at : at + len(piece)]
+            tuples = Arrived(piece)
+            for probes, rows in self._front.matches(piece.codes, piece_waits):
+                yield from self._emit(rows, probes, self._front, tuples)
+            settled = np.flatnonzero(~piece_waits)
+            yield from self._emit_misses(settled, tuples)
+            at += len(piece)
+        stream.put_back(arrived.only(waits))
+
+    def _admit(self, stream: StreamBuffer, wanted: int) -> Generator[pa.RecordBatch, None, int]:
+        """Let up to `wanted` tuples into the window, past the front stage; return how many."""
         admitted = 0
         while admitted < wanted and stream.pull():
+            yield from self._settle(stream)
             waiting = stream.peek()
-            assert waiting is not None
-            room = self._window.room(waiting[: wanted - admitted])
-            if room == 0:
-                if self._window.count == 0:
-                    self._report_wide_row(waiting)
-                break
-            entering = stream.take(room)
-            self._window.insert(entering.batch, entering.codes)
-            admitted += room
+            if waiting is not None:
+                room = self._window.room(waiting[: wanted - admitted])
+                if room == 0:
+                    if self._window.count == 0:
+                        self._report_wide_row(waiting)
+                    break
+                entering = stream.take(room)
+                self._window.insert(entering.batch, entering.codes)
+                admitted += room
             if stream.kept_hopeless_rows >= self._output_rows:
                 break  # or they would pile up
         peak = max(self.telemetry.window_rows_peak, self._window.count)
         self.telemetry.window_rows_peak = peak
         return admitted
 
-    def _emit_misses(self, slots: Slots) -> Iterator[pa.RecordBatch]:
+    def _emit_misses(self, slots: Slots, tuples: StreamSide) -> Iterator[pa.RecordBatch]:
         """Emit those of the tuples that found no match, if the join keeps them."""
-        missed = slots[self._window.matched[slots] == 0]
+        known = tuples.matched[slots]
+        missed = slots[known & kernels.MATCHED == 0]
         self.telemetry.missed_rows += len(missed)
+        if self._front is not None and not isinstance(tuples, Arrived):
+            self._front.learn_missing(tuples.codes_at(slots[known == 0]))
         if self._spec.keeps_misses:
             for at in range(0, len(missed), self._output_rows):
                 some = missed[at : at + self._output_rows]
-                yield self._spec.assemble(self._window.gather(some), None, len(some))
+                yield self._spec.assemble(tuples.gather(some), None, len(some))
 
-    def _emit(self, rows: NDArray[np.int64], slots: Slots) -> Iterator[pa.RecordBatch]:
+    def _emit(
+        self, rows: NDArray[np.int64], slots: Slots, relation: RelationSide, tuples: StreamSide
+    ) -> Iterator[pa.RecordBatch]:
         """Turn (row of R, slot) pairs into output, after checking keys that are hashes."""
-        if self._checked_key:
-            same = self._same_keys(rows, slots)
-            rows, slots = rows[same], slots[same]
+        columns = relation.gather(self._read_columns, rows)
+        if not self._is_exact:
+            same = self._same_keys(columns, slots, tuples)
+            if not same.all():
+                tuples.matched[slots[~same]] |= kernels.SHARES_CODE
+                columns = [column.filter(pa.array(same)) for column in columns]
+                rows, slots = rows[same], slots[same]
+        if self._front is not None and relation is not self._front:
+            self._teach(self._front, rows, columns)
         self.telemetry.matched_pairs += len(rows)
         if self._spec.how == "semi":
-            slots = slots[kernels.first_matches(self._window.matched, slots)]
-            rows = rows[:0]
+            slots = slots[kernels.first_matches(tuples.matched, slots)]
         else:
-            kernels.mark_matched(self._window.matched, slots)
+            kernels.mark_matched(tuples.matched, slots)
         if len(slots) and self._spec.how != "anti":
-            added = self._disk.gather(self._spec.columns, rows)
-            yield self._spec.assemble(self._window.gather(slots), added, len(slots))
+            added = [columns[self._read_columns.index(name)] for name in self._spec.columns]
+            yield self._spec.assemble(tuples.gather(slots), added, len(slots))
 
-    def _same_keys(self, rows: NDArray[np.int64], slots: Slots) -> NDArray[np.bool_]:
+    def _teach(
+        self, front: FrontStage, rows: NDArray[np.int64], columns: Sequence[pa.Array]
+    ) -> None:
+        """Tell the front stage which rows on the pages in the disk buffer have matched."""
+        pairs, tallies = self._disk.tally(rows)
+        front.learn(
+            Matched(
+                self._disk.codes,
+                rows[pairs],
+                tallies,
+                take=lambda which: [column.take(pa.array(pairs[which])) for column in columns],
+                gather=lambda some: self._disk.gather(self._read_columns, some),
+            )
+        )
+
+    def _load(self, first: int, last: int) -> None:
+        """Read pages into the disk buffer."""
+        self._disk.load(first, last)
+        self.telemetry.pages_scanned += last - first
+        if self._front is not None:
+            self._pages_of_turn += last - first
+            if self._pages_of_turn >= self._reader.page_count:
+                self._pages_of_turn = 0
+                self._front.turn()
+
+    def _same_keys(
+        self, columns: Sequence[pa.Array], slots: Slots, tuples: StreamSide
+    ) -> NDArray[np.bool_]:
         coder = self._relation.coder
-        ours = coder.canonical(self._disk.gather(self._checked_key, rows))
-        theirs = coder.canonical(self._window.gather(slots, self._spec.stream_key_indexes))
+        ours = coder.canonical([columns[self._read_columns.index(k)] for k in self._relation.key])
+        theirs = coder.canonical(tuples.gather(slots, self._spec.stream_key_indexes))
         return coder.same_keys(ours, theirs)
 
     def _report_wide_row(self, waiting: pa.RecordBatch) -> None:
@@ -256,12 +359,13 @@ class WindowJoin(StreamJoin):
         relation: Relation,
         spec: JoinSpec,
         budget_bytes: int,
-        make_tactic: MakeTactic,
+        tactics: TacticMaker,
         partition: int | None = None,
+        make_front: MakeFront | None = None,
     ) -> None:
         """Open the relation's page table; nothing else is allocated before rows arrive."""
-        super().__init__(relation, spec, budget_bytes, partition)
-        self._make_tactic = make_tactic
+        super().__init__(relation, spec, budget_bytes, partition, make_front)
+        self._tactics = tactics
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         yield from self._start(stream)
@@ -271,7 +375,7 @@ class WindowJoin(StreamJoin):
         self._allocate(sample[:SAMPLE_ROWS])
         while not (stream.is_exhausted and self._window.count == 0):
             yield from self._expire(self._tactic.leaving(self._window))
-            entered = self._admit(stream, self._tactic.entering(self._window))
+            entered = yield from self._admit(stream, self._tactic.entering(self._window))
             self._window.queue.append(entered)
             yield from self._hopeless(stream)
             if self._window.count:
@@ -282,26 +386,31 @@ class WindowJoin(StreamJoin):
         """Size everything by a sample of the stream, reserve it, then make it."""
         value_bytes = [average_value_bytes(column) for column in sample.columns]
         sizes = self._sizes(value_bytes)
-        tactic = self._make_tactic(sizes, self.ledger.budget_bytes)
+        budget = self._take_front_share(self._tactics.least_bytes(sizes))
+        tactic = self._tactics.for_budget(sizes, budget)
         self.ledger.reserve("page table", sizes.table_bytes)
         self.ledger.reserve("disk buffer", sizes.disk_bytes(tactic.pages_per_read))
         self.ledger.reserve("window", sizes.window_bytes(tactic.window_tuples))
         self.ledger.reserve("output buffer", tactic.output_rows * sizes.output_row_bytes)
         self._tactic = tactic
         self._output_rows = tactic.output_rows
-        self._disk = DiskBuffer(self._reader, self._read_columns, tactic.pages_per_read)
+        self._disk = self._disk_buffer(tactic.pages_per_read)
         buckets = Buckets.choose(self._reader, tactic.window_tuples)
-        schema = self._spec.stream_schema
         self._window = Window(
-            schema, tactic.window_tuples, value_bytes, buckets, tactic.output_rows
+            self._spec.stream_schema,
+            tactic.window_tuples,
+            value_bytes,
+            self._implied,
+            buckets,
+            tactic.output_rows,
         )
 
     def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
         schema = self._spec.stream_schema
         return Sizes(
             page_count=self._reader.page_count,
-            disk_bytes=lambda pages: disk_buffer_bytes(self._reader, self._read_columns, pages),
-            tuple_bytes=bytes_per_tuple(schema, value_bytes),
+            disk_bytes=self._disk_bytes,
+            tuple_bytes=bytes_per_tuple(schema, value_bytes, self._implied),
             window_base_bytes=window_base_bytes(schema),
             output_row_bytes=self._output_row_bytes(value_bytes),
             table_bytes=self._reader.table_bytes,
@@ -310,13 +419,12 @@ class WindowJoin(StreamJoin):
     def _expire(self, count: int) -> Iterator[pa.RecordBatch]:
         """Let the oldest tuples go, emitting those that found no match if the join keeps them."""
         if count:
-            yield from self._emit_misses(self._window.oldest(count))
+            yield from self._emit_misses(self._window.oldest(count), self._window)
             self._window.expire(count)
 
     def _probe(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Read pages and join them with everything in the window."""
-        self._disk.load(first, last)
-        self.telemetry.pages_scanned += last - first
+        self._load(first, last)
         for rows, slots in self._window.table.matches(self._disk.codes, is_sorted=True):
-            yield from self._emit(rows, slots)
+            yield from self._emit(rows, slots, self._disk, self._window)
         self.telemetry.bytes_read = self._disk.bytes_read

@@ -1,18 +1,25 @@
-"""The sparse clustered index as the index joins use it: from a key code to its page.
+"""The index on R as the joins use it: from a key code to its page.
 
-A code's *home* is the first page that may hold it. Pages of a partition are sorted, so that is
-found by a binary search among the pages' first codes. Duplicate keys may run on over several pages:
-`ends` says, for each home, behind which page all its codes have been seen.
+A code's *home* is the first page that may hold it. Clustered pages of a partition are sorted, so
+their first codes are a sparse index; rows on hot pages (``order="frequency"``) are found through
+the non-clustered index, which has an entry for each of their codes. Both are searched through a
+directory (`room_kernels`). Duplicate keys may run on over several clustered pages: `end` says,
+for each home, behind which page all its codes have been seen.
 
-Memory: first codes and page bounds are the reader's; `ends` adds 4 bytes a page, and only where R
-has duplicates.
+Memory: first codes, hot codes and hot pages are the reader's. The directories add 8 bytes a page
+and 2 a hot code, `ends` 4 bytes a page, and only where R has duplicates.
 """
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.joins import kernels
+from semistream.joins import room_kernels as kernels
 from semistream.relation.reader import PageReader
+
+_RANGES_PER_PAGE = 2
+_HOT_CODES_PER_RANGE = 2
 
 
 class PageIndex:
@@ -20,35 +27,88 @@ class PageIndex:
 
     def __init__(self, reader: PageReader) -> None:
         """Derive what is needed from the page table."""
-        self.first_codes = reader.first_codes
-        self.page_bounds = reader.partition_page_bounds()
-        self.is_unique = reader.has_unique_codes
-        self._ends = None if self.is_unique else self._find_ends()
+        self._first_codes = reader.first_codes
+        self._hot_codes = reader.hot_codes
+        self._hot_pages = reader.hot_pages
+        self._is_unique = reader.has_unique_codes
+        bounds = reader.partition_page_bounds()
+        self.parts = np.zeros((len(bounds) + 1, kernels.COLUMNS), np.int64)
+        self._directory = np.zeros(_directory_entries(reader), np.int32)
+        used = 0
+        for part, (first, last) in enumerate(bounds.tolist()):
+            ranges = _RANGES_PER_PAGE * (last - first)
+            used = self._describe(part, self._first_codes, (first, last), ranges, used)
+        hot = (0, len(self._hot_codes))
+        self._describe(len(bounds), self._hot_codes, hot, -(-hot[1] // _HOT_CODES_PER_RANGE), used)
+        self._ends = None if self._is_unique else self._find_ends(bounds)
 
     @staticmethod
     def size_bytes(reader: PageReader) -> int:
         """Return what an index over these pages adds to the page table."""
-        return 0 if reader.has_unique_codes else 4 * reader.page_count
+        parts = 8 * kernels.COLUMNS * (len(reader.manifest.partitions) + 1)
+        ends = 0 if reader.has_unique_codes else 4 * reader.page_count
+        return parts + 4 * _directory_entries(reader) + ends
 
     @property
-    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+    def arrays(self) -> tuple[Any, ...]:
         """What the kernels take."""
-        return self.first_codes, self.page_bounds, self.is_unique
+        return (
+            self._first_codes,
+            self._hot_codes,
+            self._hot_pages,
+            self.parts,
+            self._directory,
+            self._is_unique,
+        )
+
+    @property
+    def page_count(self) -> int:
+        """How many pages R has, hot ones included."""
+        return len(self._first_codes)
 
     def homes(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the home page of each code."""
-        homes: NDArray[np.int64] = kernels.home_pages(codes, *self.arrays)
+        """Return the home page of each code; their partitions must have pages."""
+        homes = np.empty(len(codes), np.int64)
+        arguments = (codes, *self.arrays, homes)
+        kernels.find_homes(*arguments)
         return homes
 
     def end(self, home: int) -> int:
         """Return the page (exclusive) up to which codes at home on this page may lie."""
         return home + 1 if self._ends is None else int(self._ends[home])
 
-    def _find_ends(self) -> NDArray[np.int32]:
+    def _describe(
+        self,
+        part: int,
+        values: NDArray[np.int64],
+        bounds: tuple[int, int],
+        most_ranges: int,
+        used: int,
+    ) -> int:
+        """Fill in one stretch and its directory; return how much of the directory is used."""
+        first, last = bounds
+        base = int(values[first]) if first < last else 0
+        span = int(values[last - 1]) - base if first < last else 0
+        shift = (span // max(1, most_ranges)).bit_length()
+        ranges = (span >> shift) + 1
+        self.parts[part] = first, last, used, ranges, base, shift
+        kernels.fill_directory(values, self.parts, part, self._directory)
+        return used + ranges + 1
+
+    def _find_ends(self, bounds: NDArray[np.int64]) -> NDArray[np.int32]:
         """A home's last code may be the next page's first, and run on for as long as that does."""
-        ends = np.arange(1, len(self.first_codes) + 1, dtype=np.int32)
-        for first, last in self.page_bounds:
-            codes = self.first_codes[first:last]
+        ends = np.arange(1, self.page_count + 1, dtype=np.int32)
+        for first, last in bounds:
+            codes = self._first_codes[first:last]
             if len(codes) > 1:
                 ends[first : last - 1] = first + np.searchsorted(codes, codes[1:], "right")
         return ends
+
+
+def _directory_entries(reader: PageReader) -> int:
+    """Return how much all directories take at most: their ranges, and one entry more for each."""
+    parts = len(reader.manifest.partitions) + 1
+    ranges = _RANGES_PER_PAGE * reader.page_count + -(
+        -len(reader.hot_codes) // _HOT_CODES_PER_RANGE
+    )
+    return ranges + 2 * parts

@@ -5,13 +5,14 @@ from typing import TypeAlias
 
 from semistream.errors import OptionError, did_you_mean
 from semistream.joins import resident
+from semistream.joins.frontstage import MakeFront, TupleCache
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin, IndexTactic
 from semistream.joins.inlj import BatchedInlj, Inlj
 from semistream.joins.meshjoin import MeshJoin
-from semistream.joins.operator import Operator, WindowJoin
+from semistream.joins.operator import Operator, TacticMaker, WindowJoin
 from semistream.joins.resident import ResidentJoin
-from semistream.joins.spec import JoinSpec
+from semistream.joins.spec import JoinSpec, read_columns
 from semistream.relation.relation import Relation
 
 AUTO = "auto"
@@ -39,24 +40,29 @@ def make_operator(
 def choose(
     relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None = None
 ) -> str:
-    """Return what ``auto`` stands for: `resident` where R fits the budget, else `meshjoin`."""
-    columns = resident.read_columns(relation, spec)
+    """Return what ``auto`` stands for: `resident` where R fits the budget, else `cmeshjoin`."""
+    columns = read_columns(relation, spec)
     reader = relation.reader(list(columns), partition)
     fits = resident.least_memory_bytes(reader, columns) <= budget_bytes
     return "resident" if fits else "meshjoin"
 
 
-def _mesh_join(
-    relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None
-) -> Operator:
-    return WindowJoin(relation, spec, budget_bytes, MeshJoin.for_budget, partition)
-
-
-def _index_join(make_tactic: Callable[[], IndexTactic]) -> _Make:
+def _window_join(tactics: TacticMaker, make_front: MakeFront | None = None) -> _Make:
     def make(
         relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None
     ) -> Operator:
-        return IndexJoin(relation, spec, budget_bytes, make_tactic(), partition)
+        return WindowJoin(relation, spec, budget_bytes, tactics, partition, make_front)
+
+    return make
+
+
+def _index_join(
+    make_tactic: Callable[[], IndexTactic], make_front: MakeFront | None = None
+) -> _Make:
+    def make(
+        relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None
+    ) -> Operator:
+        return IndexJoin(relation, spec, budget_bytes, make_tactic(), partition, make_front)
 
     return make
 
@@ -65,6 +71,10 @@ ALGORITHMS: dict[str, _Make] = {
     "resident": ResidentJoin,
     "inlj": _index_join(Inlj),
     "binlj": _index_join(BatchedInlj),
-    "meshjoin": _mesh_join,
+    "meshjoin": _window_join(MeshJoin),
     "hybridjoin": _index_join(HybridJoin),
+    "cinlj": _index_join(Inlj, TupleCache.for_budget),
+    "cbinlj": _index_join(BatchedInlj, TupleCache.for_budget),
+    "cmeshjoin": _window_join(MeshJoin, TupleCache.for_budget),
+    "chybridjoin": _index_join(HybridJoin, TupleCache.for_budget),
 }

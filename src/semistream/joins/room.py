@@ -1,23 +1,21 @@
-"""The waiting room: stream tuples that wait for their page. Hash table by page, queue by arrival.
+"""The waiting room: stream tuples that wait for their page. Hash table H by page, queue Q of pages.
 
 ::
 
-    Q   ┌───┬───┬─ ─┬───┬─ … ─┐   slots in arrival order; tuples leave from anywhere
-        │ 7 │ 2 │   │ 5 │     │
-        └───┴───┴─ ─┴───┴─ … ─┘
-    H   home page → a few buckets, by place within the page → chains of slots
+    Q   page 7 ── page 2 ── page 5 ── …     pages that someone waits for, longest wait first
+    H   home page → a few buckets → chains of slots
 
 What the index joins need and the window of a cyclic scan does not: a tuple leaves as soon as its
 page has been read, whenever that is, and its slot is used again at once. All tuples at home on a
 page leave together, match or no match, so whole chains are taken out and nothing is searched for.
 
-Q is a ring of slots, twice as long as there are slots. A tuple that leaves is not deleted from it:
-its entry no longer agrees with the slot's `place` and is passed over. When the ring has gone round,
-the valid entries are moved together.
+For the same reason Q needs no entry for each tuple, as in `hybridjoin.txt` section 4.1, but one
+for each page: a page queues up when its first tuple comes and leaves the queue, from wherever it
+stands, when it is read. Its place is that of its oldest tuple, so the page at the front is the
+home of the oldest tuple of all.
 
-Memory per tuple: code 8, next in chain 4, place in Q 8, two entries of Q 8, a copy of one while an
-arena is squeezed 4, free list 4, match flag 1, and the row; 4 bytes for each bucket, at least one
-bucket a page.
+Memory per tuple: code 8, next in chain 4, free list 4, match flag 1, a bucket 4, and the row. Per
+page: two links of Q and how many wait 12, and at least one bucket 4.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,17 +26,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.joins import kernels
+from semistream.joins import room_kernels as kernels
+from semistream.joins.kernels import NO_SLOT
 from semistream.joins.pageindex import PageIndex
-from semistream.joins.rows import RowStore, Slots, bytes_per_slot
+from semistream.joins.rows import RowStore, Slots, row_bytes
 
-_BYTES_PER_TUPLE = 8 + 4 + 8 + 8 + 4 + 4 + 1 + 4
+_BYTES_PER_TUPLE = 8 + 4 + 4 + 1 + 4
+BYTES_PER_PAGE = 12 + 4
 
 
-def room_bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float]) -> int:
+def room_bytes_per_tuple(
+    schema: pa.Schema, value_bytes: Sequence[float], implied: int | None
+) -> int:
     """Return what a waiting tuple takes, a bucket included."""
-    columns = zip(schema, value_bytes, strict=True)
-    return ceil(_BYTES_PER_TUPLE + sum(bytes_per_slot(f.type, size) for f, size in columns))
+    return ceil(_BYTES_PER_TUPLE + row_bytes(schema, value_bytes, implied))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,71 +59,66 @@ class WaitingRoom:
         schema: pa.Schema,
         capacity: int,
         value_bytes: Sequence[float],
+        implied: int | None,
         index: PageIndex,
         most_taken: int,
     ) -> None:
         """Allocate everything; at most `most_taken` tuples are taken out at a time."""
+        pages = index.page_count
         self.capacity = capacity
         self.count = 0
         self.matched = np.zeros(capacity, np.uint8)
+        self.waiting = np.zeros(pages, np.int32)  # how many tuples wait for each page
         self._index = index
-        self._per_page = max(1, capacity // len(index.first_codes))
-        self._heads = np.full(len(index.first_codes) * self._per_page, kernels.NO_SLOT, np.int32)
-        self._following = np.full(capacity, kernels.NO_SLOT, np.int32)
+        self._per_page = max(1, capacity // pages)
+        self._heads = np.full(pages * self._per_page, NO_SLOT, np.int32)
+        self._following = np.full(capacity, NO_SLOT, np.int32)
         self._slot_codes = np.zeros(capacity, np.int64)
         self._free = np.arange(capacity - 1, -1, -1, dtype=np.int32)
-        self._place = np.full(capacity, -1, np.int64)
-        self._queue = np.zeros(2 * capacity, np.int32)
-        self._front = self._back = 0
-        self._rows = RowStore(schema, capacity, value_bytes)
+        self._newer = np.full(pages + 1, pages, np.int32)
+        self._older = np.full(pages + 1, pages, np.int32)
+        self._rows = RowStore(schema, capacity, value_bytes, implied, self._slot_codes)
         self._out_slots = np.empty(most_taken, np.int64)
         self._out_buckets = np.empty(most_taken, np.int64)
 
     def room(self, batch: pa.RecordBatch) -> int:
         """Return how many of the batch's first rows can enter now."""
         free = self.capacity - self.count
-        return min(free, self._rows.room(batch[:free])) if free else 0
+        return min(free, self._rows.room(batch[:free].columns)) if free else 0
 
     def insert(self, batch: pa.RecordBatch, codes: NDArray[np.int64]) -> None:
         """Let tuples in; there must be room."""
-        count = len(codes)
-        if self._back + count - self._front > len(self._queue):
-            self._close_ranks()
-        left = self.capacity - self.count - count
-        slots = self._free[left : left + count][::-1].astype(np.int64)
-        self._rows.put(slots, batch, live=self._waiting)
-        places = np.arange(self._back, self._back + count)
-        self._place[slots] = places
-        self._queue[places % len(self._queue)] = slots
-        self._back += count
-        kernels.enter_room(
+        left = self.capacity - self.count - len(codes)
+        slots = self._free[left : left + len(codes)][::-1].astype(np.int64)
+        self._rows.put(slots, batch.columns)
+        kernels.enter(
             codes,
             slots,
             self._slot_codes,
             self._heads,
             self._following,
             self._per_page,
+            self.waiting,
+            self._newer,
+            self._older,
             *self._index.arrays,
         )
         self.matched[slots] = 0
-        self.count += count
+        self.count += len(codes)
 
     def oldest_home(self) -> int:
-        """Return the home page of the tuple that has waited longest."""
+        """Return the home page of the tuple that has waited longest: the front of Q."""
         assert self.count
-        while True:
-            slot = self._queue[self._front % len(self._queue)]
-            if self._place[slot] == self._front:
-                return int(self._index.homes(self._slot_codes[slot : slot + 1])[0])
-            self._front += 1
+        return int(self._newer[-1])
 
-    def first_home(self) -> int:
-        """Return the first page, in the order of R, that any tuple is at home on."""
+    def home_from(self, page: int) -> int:
+        """Return the first page from this one on, round the end, that anyone waits for."""
         assert self.count
-        return int(kernels.first_occupied(self._heads)) // self._per_page
+        return int(kernels.next_awaited(self.waiting, page % len(self.waiting)))
 
     def take(self, first_page: int, last_page: int) -> Iterator[Taken]:
         """Take the tuples at home on some pages out of the table; they keep rows and slots."""
+        kernels.leave(first_page, last_page, self.waiting, self._newer, self._older)
         buckets = first_page * self._per_page, last_page * self._per_page
         chains = (self._heads, self._following, self._out_slots, self._out_buckets)
         while count := int(kernels.take_chains(*buckets, *chains)):
@@ -133,7 +129,6 @@ class WaitingRoom:
     def release(self, slots: Slots) -> None:
         """Let tuples go that were taken out."""
         self._rows.drop(slots)
-        self._place[slots] = -1
         first = self.capacity - self.count
         self._free[first : first + len(slots)] = slots
         self.count -= len(slots)
@@ -142,14 +137,6 @@ class WaitingRoom:
         """Return columns of the rows at these slots."""
         return self._rows.gather(slots, columns)
 
-    def _waiting(self) -> NDArray[np.int32]:
-        """Return the slots in use, oldest first."""
-        self._close_ranks()
-        first = self._front % len(self._queue)
-        wrapped = max(0, first + self.count - len(self._queue))
-        return np.concatenate([self._queue[first : first + self.count], self._queue[:wrapped]])
-
-    def _close_ranks(self) -> None:
-        """Move the valid entries of Q together."""
-        ends = (self._front, self._back)
-        self._back = int(kernels.close_ranks(self._queue, self._place, *ends))
+    def codes_at(self, slots: Slots) -> NDArray[np.int64]:
+        """Return the key codes at these slots."""
+        return self._slot_codes[slots]

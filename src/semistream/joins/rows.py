@@ -1,10 +1,11 @@
-"""Stream rows at rest: columns of the waiting tuples, addressed by slot.
+"""Rows at rest: columns of waiting tuples or of cached rows, addressed by slot.
 
-The window has a fixed number of slots. For each column of the stream a store of its own keeps
-the values of all slots, in the encodings of `semistream.columns`:
+There is a fixed number of slots. For each column a store of its own keeps the values of all
+slots, in the encodings of `semistream.columns`:
 
 =============  ==============================================================================
 `FixedStore`   one array, one element per slot
+`CodeStore`    nothing: a lone integer key is its code
 `BytesStore`   an arena that rows are appended to; what has left is squeezed out when it is full
 `NestedStore`  the Arrow arrays as they came; each is dropped when its last row has left
 =============  ==============================================================================
@@ -13,8 +14,8 @@ Memory: allocated once, at construction, except for `NestedStore`, which holds a
 Slots and, for variable widths, bytes are both limits; `room` says how many rows still fit.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,13 +32,13 @@ from semistream.columns import (
     split_fixed,
     width_bytes,
 )
-from semistream.joins.kernels import compact_bytes, gather_bytes, scatter_bytes
+from semistream.joins import kernels
 
 Slots: TypeAlias = NDArray[np.int64]
-Live: TypeAlias = Callable[[], NDArray[Any]]
 # An arena has room for more than its average rows: a share, and a little in any case.
 ARENA_SLACK = 1.25
 ARENA_BASE_BYTES = 4096
+_NO_LIMIT = 1 << 62
 
 
 class ColumnStore(Protocol):
@@ -47,12 +48,12 @@ class ColumnStore(Protocol):
         """Return how many of the first rows of a column fit now."""
         ...
 
-    def put(self, slots: Slots, column: pa.Array, live: Live) -> None:
-        """Store values at free slots; `live` gives the slots in use, oldest first."""
+    def put(self, slots: Slots, column: pa.Array) -> None:
+        """Store values at free slots."""
         ...
 
     def drop(self, slots: Slots) -> None:
-        """Forget the values at these slots, the oldest in use."""
+        """Forget the values at these slots."""
         ...
 
     def gather(self, slots: Slots) -> pa.Array:
@@ -65,8 +66,15 @@ def bytes_per_slot(dtype: pa.DataType, value_bytes: float) -> float:
     encoding = encoding_of(dtype)
     if encoding is Encoding.FIXED:
         return width_bytes(dtype) + 1
-    bookkeeping = 8 + 4 + 1 if encoding is Encoding.BYTES else 8
-    return bookkeeping + ARENA_SLACK * value_bytes
+    if encoding is Encoding.BYTES:
+        return 8 + 1 + ARENA_SLACK * (value_bytes + kernels.RECORD_HEADER_BYTES)
+    return 8 + ARENA_SLACK * value_bytes
+
+
+def row_bytes(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None = None) -> float:
+    """Return what a row takes in a `RowStore`; an implied key column takes nothing."""
+    columns = zip(schema, value_bytes, strict=True)
+    return sum(bytes_per_slot(f.type, v) for i, (f, v) in enumerate(columns) if i != implied)
 
 
 def base_bytes(schema: pa.Schema) -> int:
@@ -85,6 +93,8 @@ def make_store(dtype: pa.DataType, capacity: int, value_bytes: float) -> ColumnS
     encoding = encoding_of(dtype)
     if encoding is Encoding.FIXED:
         return FixedStore(dtype, capacity)
+    if encoding is Encoding.BYTES:
+        value_bytes += kernels.RECORD_HEADER_BYTES
     arena_bytes = int(capacity * value_bytes * ARENA_SLACK) + ARENA_BASE_BYTES
     if encoding is Encoding.BYTES:
         return BytesStore(dtype, capacity, arena_bytes)
@@ -121,7 +131,7 @@ class FixedStore:
         """All fit: slots are the only limit."""
         return len(column)
 
-    def put(self, slots: Slots, column: pa.Array, live: Live) -> None:
+    def put(self, slots: Slots, column: pa.Array) -> None:
         """Store values at free slots."""
         values, validity = split_fixed(column)
         self._values[slots] = values
@@ -135,14 +145,40 @@ class FixedStore:
         return join_fixed(self._dtype, self._values[slots], self._nulls.gather(slots))
 
 
+class CodeStore:
+    """The stream's key where it is a lone integer: it is the code, which the table keeps anyway."""
+
+    def __init__(self, dtype: pa.DataType, codes: NDArray[np.int64]) -> None:
+        """Read from the table's codes, by slot."""
+        self._dtype = dtype
+        self._codes = codes
+
+    def room(self, column: pa.Array) -> int:
+        """All fit: slots are the only limit."""
+        return len(column)
+
+    def put(self, slots: Slots, column: pa.Array) -> None:
+        """Nothing to do: the table stores the codes."""
+
+    def drop(self, slots: Slots) -> None:
+        """Nothing to do."""
+
+    def gather(self, slots: Slots) -> pa.Array:
+        """Return the keys at these slots."""
+        return join_fixed(pa.int64(), self._codes[slots], None).cast(self._dtype)
+
+
 class BytesStore:
-    """A column of strings or binaries: an arena, and where in it each slot's bytes lie."""
+    """A column of strings or binaries: an arena of records, and where in it each slot's lies.
+
+    A record begins with its slot and its length, so that the arena can be squeezed from front to
+    back without knowing who came when: a record whose slot points elsewhere has left.
+    """
 
     def __init__(self, dtype: pa.DataType, capacity: int, arena_bytes: int) -> None:
         """Allocate the slots and the arena."""
         self._dtype = dtype
-        self._starts = np.zeros(capacity, np.int64)
-        self._lengths = np.zeros(capacity, np.int32)
+        self._starts = np.full(capacity, kernels.NO_SLOT, np.int64)
         self._nulls = _NullTracker(capacity)
         self._arena = np.zeros(arena_bytes, np.uint8)
         self._cursor = 0
@@ -150,27 +186,27 @@ class BytesStore:
 
     def room(self, column: pa.Array) -> int:
         """Return how many of the first rows fit into what the arena has free."""
-        ends = np.cumsum(split_bytes(column)[0], dtype=np.int64)
+        ends = np.cumsum(split_bytes(column)[0] + np.int64(kernels.RECORD_HEADER_BYTES))
         return int(np.searchsorted(ends, len(self._arena) - self._live_bytes, "right"))
 
-    def put(self, slots: Slots, column: pa.Array, live: Live) -> None:
+    def put(self, slots: Slots, column: pa.Array) -> None:
         """Append the rows to the arena, squeezing out what has left if they do not fit."""
         lengths, data, validity = split_bytes(column)
-        if self._cursor + len(data) > len(self._arena):
-            self._cursor = compact_bytes(self._arena, self._starts, self._lengths, live())
-        self._arena[self._cursor : self._cursor + len(data)] = data
-        scatter_bytes(lengths, slots, self._cursor, self._starts, self._lengths)
+        needed = len(data) + kernels.RECORD_HEADER_BYTES * len(slots)
+        if self._cursor + needed > len(self._arena):
+            self._cursor = kernels.squeeze_records(self._arena, self._cursor, self._starts)
+        where = (self._arena, self._cursor, self._starts)
+        self._cursor = kernels.append_records(slots, lengths, data, *where)
         self._nulls.put(slots, validity)
-        self._cursor += len(data)
-        self._live_bytes += len(data)
+        self._live_bytes += needed
 
     def drop(self, slots: Slots) -> None:
         """Count the bytes as free; they are squeezed out later."""
-        self._live_bytes -= int(self._lengths[slots].sum())
+        self._live_bytes -= kernels.drop_records(self._arena, self._starts, slots)
 
     def gather(self, slots: Slots) -> pa.Array:
         """Return the values at these slots."""
-        lengths, data = gather_bytes(self._arena, self._starts, self._lengths, slots)
+        lengths, data = kernels.gather_records(self._arena, self._starts, slots)
         return join_bytes(self._dtype, lengths, data, self._nulls.gather(slots))
 
 
@@ -200,7 +236,7 @@ class NestedStore:
         free = max(0, self._limit_bytes - self._held_bytes)
         return min(len(column), int(free // average_value_bytes(column)))
 
-    def put(self, slots: Slots, column: pa.Array, live: Live) -> None:
+    def put(self, slots: Slots, column: pa.Array) -> None:
         """Keep a compact copy of the array, merged with the one before if both are small."""
         self._keep(slots, pa.concat_arrays([column]))
         while self._merge_last_two():
@@ -270,27 +306,40 @@ def gather_from_chunks(
 
 
 class RowStore:
-    """All columns of the waiting stream tuples."""
+    """All columns of some rows: the waiting stream tuples, or cached rows of R."""
 
-    def __init__(self, schema: pa.Schema, capacity: int, value_bytes: Sequence[float]) -> None:
-        """Allocate a store for each column, given the average size of its values."""
-        self._stores = [
-            make_store(field.type, capacity, size)
-            for field, size in zip(schema, value_bytes, strict=True)
-        ]
+    def __init__(
+        self,
+        schema: pa.Schema,
+        capacity: int,
+        value_bytes: Sequence[float],
+        implied: int | None = None,
+        codes: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Allocate a store for each column, given the average size of its values.
 
-    def room(self, batch: pa.RecordBatch) -> int:
-        """Return how many of the batch's first rows every column has room for."""
-        columns = zip(self._stores, batch.columns, strict=True)
-        return min((s.room(c) for s, c in columns), default=batch.num_rows)
+        The column `implied`, if any, is not stored: its values are the codes at the slots.
+        """
+        self._stores: list[ColumnStore] = []
+        for i, (field, size) in enumerate(zip(schema, value_bytes, strict=True)):
+            if i == implied:
+                assert codes is not None
+                self._stores.append(CodeStore(field.type, codes))
+            else:
+                self._stores.append(make_store(field.type, capacity, size))
 
-    def put(self, slots: Slots, batch: pa.RecordBatch, live: Live) -> None:
-        """Store the rows of a batch at free slots."""
-        for store, column in zip(self._stores, batch.columns, strict=True):
-            store.put(slots, column, live)
+    def room(self, columns: Sequence[pa.Array]) -> int:
+        """Return how many of the first rows every column has room for."""
+        pairs = zip(self._stores, columns, strict=True)
+        return min((s.room(c) for s, c in pairs), default=_NO_LIMIT)
+
+    def put(self, slots: Slots, columns: Sequence[pa.Array]) -> None:
+        """Store rows at free slots."""
+        for store, column in zip(self._stores, columns, strict=True):
+            store.put(slots, column)
 
     def drop(self, slots: Slots) -> None:
-        """Forget the oldest rows."""
+        """Forget the rows at these slots."""
         for store in self._stores:
             store.drop(slots)
 

@@ -94,6 +94,12 @@ def resolve(
     )
 
 
+def read_columns(relation: Relation, spec: JoinSpec) -> tuple[str, ...]:
+    """Return the columns of R a join reads: those it adds and, for hashed keys, the key's."""
+    key = () if relation.coder.is_exact else relation.key
+    return tuple(dict.fromkeys([*key, *spec.columns]))
+
+
 @dataclass(frozen=True, slots=True)
 class _Names:
     """How names are compared: as Spark's analyzer does, or to the letter."""

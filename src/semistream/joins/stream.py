@@ -8,7 +8,7 @@ source means "nothing for now": the operator goes on with what it has.
 Memory: the one batch that the source handed over, which is the source's.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,38 @@ class Tuples:
             Tuples(self.batch[:count], self.codes[:count]),
             Tuples(self.batch[count:], self.codes[count:]),
         )
+
+    def pieces(self, rows: int) -> Iterator["Tuples"]:
+        """Yield the tuples in pieces of so many rows."""
+        for at in range(0, len(self), rows):
+            yield Tuples(self.batch[at : at + rows], self.codes[at : at + rows])
+
+    def only(self, mask: NDArray[np.bool_]) -> "Tuples":
+        """Return some of the tuples."""
+        if mask.all():
+            return self
+        return Tuples(self.batch.filter(pa.array(mask)), self.codes[mask])
+
+
+class Arrived:
+    """Stream tuples that have not entered anything yet, as the emission of matches sees them."""
+
+    def __init__(self, tuples: Tuples) -> None:
+        """Begin with no match found."""
+        self._batch = tuples.batch
+        self._codes = tuples.codes
+        self.matched = np.zeros(len(tuples), np.uint8)
+
+    def gather(
+        self, rows: NDArray[np.int64], columns: Sequence[int] | None = None
+    ) -> list[pa.Array]:
+        """Return columns of these rows."""
+        batch = self._batch if columns is None else self._batch.select(list(columns))
+        return list(batch.take(pa.array(rows)).columns)
+
+    def codes_at(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the key codes of these rows."""
+        return self._codes[rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +110,7 @@ class StreamBuffer:
         self._schema = spec.stream_schema
         self._keeps_hopeless = spec.keeps_misses
         self._waiting: Tuples | None = None
+        self._has_arrived = False
         self._hopeless: list[pa.RecordBatch] = []
         self.hopeless_rows = 0
         self.is_exhausted = False
@@ -105,6 +138,19 @@ class StreamBuffer:
         self._waiting = rest if len(rest) else None
         return taken
 
+    def take_arrived(self) -> Tuples | None:
+        """Take the tuples of the last batch, if this is the first time anyone asks for them."""
+        arrived = self._waiting if self._has_arrived else None
+        self._has_arrived = False
+        if arrived is not None:
+            self._waiting = None
+        return arrived
+
+    def put_back(self, tuples: Tuples) -> None:
+        """Let tuples that were taken wait on."""
+        assert self._waiting is None
+        self._waiting = tuples if len(tuples) else None
+
     @property
     def kept_hopeless_rows(self) -> int:
         """How many rows that cannot match wait to be collected."""
@@ -123,14 +169,13 @@ class StreamBuffer:
         self.row_count += batch.num_rows
         self.null_key_rows += len(has_key) - int(np.count_nonzero(has_key))
         hopeful = has_key & self._may_hold(codes)
-        if hopeful.all():
-            self._waiting = Tuples(batch, codes)
-            return
-        self.hopeless_rows += len(hopeful) - int(np.count_nonzero(hopeful))
-        if self._keeps_hopeless:
-            self._hopeless.append(batch.filter(pa.array(~hopeful)))
-        if hopeful.any():
-            self._waiting = Tuples(batch.filter(pa.array(hopeful)), codes[hopeful])
+        self._has_arrived = True
+        tuples = Tuples(batch, codes)
+        hopeless = len(hopeful) - int(np.count_nonzero(hopeful))
+        self.hopeless_rows += hopeless
+        if hopeless and self._keeps_hopeless:
+            self._hopeless.append(tuples.only(~hopeful).batch)
+        self.put_back(tuples.only(hopeful))
 
     def _check_schema(self, schema: pa.Schema) -> None:
         if schema.names == self._schema.names and schema.types == self._schema.types:

@@ -12,6 +12,8 @@ class Telemetry:
     matched_pairs: int = 0
     missed_rows: int = 0
     null_key_rows: int = 0
+    front_hits: int = 0
+    front_admissions: int = 0
     iterations: int = 0
     pages_scanned: int = 0
     bytes_read: int = 0

@@ -27,15 +27,14 @@ from numpy.typing import NDArray
 
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
-from semistream.joins.rows import RowStore, Slots, base_bytes, bytes_per_slot
+from semistream.joins.rows import RowStore, Slots, base_bytes, row_bytes
 
 _TABLE_BYTES_PER_TUPLE = 8 + 4 + 4 + 1
 
 
-def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float]) -> int:
+def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None) -> int:
     """Return what a waiting tuple takes, its share of the hash table included."""
-    columns = zip(schema, value_bytes, strict=True)
-    return ceil(_TABLE_BYTES_PER_TUPLE + sum(bytes_per_slot(f.type, size) for f, size in columns))
+    return ceil(_TABLE_BYTES_PER_TUPLE + row_bytes(schema, value_bytes, implied))
 
 
 def window_base_bytes(schema: pa.Schema) -> int:
@@ -106,6 +105,7 @@ class Window:
         schema: pa.Schema,
         capacity: int,
         value_bytes: Sequence[float],
+        implied: int | None,
         buckets: Buckets,
         most_pairs: int,
     ) -> None:
@@ -113,8 +113,9 @@ class Window:
         self.capacity = capacity
         self.queue: deque[int] = deque()
         self.matched = np.zeros(capacity, np.uint8)
-        self.table = HashTable(buckets, np.zeros(capacity, np.int64), most_pairs)
-        self._rows = RowStore(schema, capacity, value_bytes)
+        self._codes = np.zeros(capacity, np.int64)
+        self.table = HashTable(buckets, self._codes, most_pairs)
+        self._rows = RowStore(schema, capacity, value_bytes, implied, self._codes)
 
     @property
     def count(self) -> int:
@@ -124,12 +125,12 @@ class Window:
     def room(self, batch: pa.RecordBatch) -> int:
         """Return how many of the batch's first rows can enter now."""
         free = self.capacity - self.count
-        return min(free, self._rows.room(batch[:free])) if free else 0
+        return min(free, self._rows.room(batch[:free].columns)) if free else 0
 
     def insert(self, batch: pa.RecordBatch, codes: NDArray[np.int64]) -> None:
         """Let tuples in; there must be room."""
         slots = self._ring(self.table.newest + 1, batch.num_rows)
-        self._rows.put(slots, batch, live=lambda: self.oldest(self.count))
+        self._rows.put(slots, batch.columns)
         self.table.insert(codes)
         self.matched[slots] = 0
 
@@ -145,6 +146,10 @@ class Window:
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of the rows at these slots."""
         return self._rows.gather(slots, columns)
+
+    def codes_at(self, slots: Slots) -> NDArray[np.int64]:
+        """Return the key codes at these slots."""
+        return self._codes[slots]
 
     def _ring(self, first: int, count: int) -> Slots:
         return np.arange(first, first + count, dtype=np.int64) % self.capacity

@@ -6,6 +6,9 @@ their partitions, in memory while they are few and into temporary Arrow files on
 for one partition twice over: more partitions, less memory. A Spark DataFrame is built by its
 executors instead (`semistream.spark.build`).
 
+In order of frequency the first pass also counts how many rows the keys have that the sample asks
+for (`semistream.relation.hot`), so that the hot ones are known before the first page is written.
+
 The new snapshot becomes current by one atomic replacement of ``CURRENT``, as the last step. A
 build that fails or is killed before that leaves the earlier snapshot as it was.
 """
@@ -26,11 +29,19 @@ from pyarrow import dataset
 
 from semistream.columns import plain_batch, plain_schema
 from semistream.errors import BuildError, ColumnError, OptionError, did_you_mean
-from semistream.keys import KeyCoder
-from semistream.relation.layout import CURRENT, Manifest, PartitionInfo, snapshot_path
+from semistream.keys import KeyCoder, check_same_type
+from semistream.relation.hot import Candidates, HotKeys
+from semistream.relation.layout import (
+    CURRENT,
+    ORDERS,
+    Manifest,
+    Order,
+    PartitionInfo,
+    snapshot_path,
+)
 from semistream.relation.relation import Relation
 from semistream.relation.storage import Store
-from semistream.relation.writer import PartitionWriter
+from semistream.relation.writer import PartitionWriter, most_rows_of_page
 from semistream.units import parse_bytes
 
 SPOOL_BYTES = 256 << 20
@@ -46,6 +57,8 @@ def build_relation(
     key: str | Sequence[str],
     partitions: int = DEFAULT_PARTITIONS,
     page_size: int | str = DEFAULT_PAGE_BYTES,
+    order: Order = "key",
+    sample: Any = None,
     progress: Callable[[int], None] | None = None,
 ) -> Relation:
     """Build a relation, or a new snapshot of one, and return it opened.
@@ -56,6 +69,11 @@ def build_relation(
     nothing and are left out; duplicate keys are kept. `progress` is called with the number of
     rows read so far.
 
+    `order` is how the rows lie: by ``key``, or by ``frequency``, with the rows that the stream
+    asks for most on pages of their own, in front. For that, `sample` holds some rows of the
+    stream, in any form that a source may have (a Spark DataFrame only if the source is one as
+    well), with the key columns under the relation's names; other columns do not matter.
+
     >>> products = pa.table({"product_id": [3, 1, 2], "name": ["c", "a", "b"]})
     >>> folder = tempfile.mkdtemp()
     >>> build_relation(products, folder, key="product_id", partitions=2).row_count
@@ -65,22 +83,48 @@ def build_relation(
     page_bytes = parse_bytes(page_size)
     if partitions < 1:
         raise OptionError(f"partitions must be at least 1; got {partitions}")
-    if type(source).__module__.startswith("pyspark."):
+    check_order(order, sample)
+    if _is_spark_frame(source):
         from semistream.spark.build import build_from_dataframe
 
-        return build_from_dataframe(source, location, key, partitions, page_bytes)
+        return build_from_dataframe(source, location, key, partitions, page_bytes, sample)
     reader = open_source(source)
-    draft = Draft.start(location, reader.schema, key, page_bytes)
-    with draft, _Spool(draft, partitions) as spool:
+    draft = Draft.start(location, reader.schema, key, page_bytes, order)
+    candidates = None if sample is None else count_sample(draft.manifest, sample)
+    with draft, _Spool(draft, partitions, candidates) as spool:
         for batch in reader:
             spool.add(plain_batch(batch))
             if progress:
                 progress(spool.row_count)
-        infos = [_write_partition(draft, p, spool.take(p)) for p in range(partitions)]
+        hot = spool.choose_hot()
+        infos = [_write_partition(draft, p, spool.take(p), hot) for p in range(partitions)]
         return draft.publish(infos, spool.null_keys)
 
 
-def open_source(source: Any) -> pa.RecordBatchReader:
+def check_order(order: str, sample: Any) -> None:
+    """Raise unless the order exists, and there is a sample if and only if the order needs one."""
+    if order not in ORDERS:
+        raise OptionError(
+            f"order must be one of {', '.join(ORDERS)}; got {order!r}."
+            f"{did_you_mean(str(order), ORDERS)}"
+        )
+    if order == "frequency" and sample is None:
+        raise OptionError(
+            "order='frequency' needs a sample of the stream, to count in it how often keys are "
+            "asked for; got none. Pass sample=… (--sample), or leave order at 'key'"
+        )
+    if order == "key" and sample is not None:
+        raise OptionError(
+            "a sample of the stream is of use only with order='frequency', but order is 'key'. "
+            "Pass order='frequency' (--order frequency), or leave the sample out"
+        )
+
+
+def _is_spark_frame(source: Any) -> bool:
+    return type(source).__module__.startswith("pyspark.")
+
+
+def open_source(source: Any, name: str = "source") -> pa.RecordBatchReader:
     """Return a batch reader over any of the sources that need no Spark."""
     if isinstance(source, pa.RecordBatchReader):
         return source
@@ -95,8 +139,8 @@ def open_source(source: Any) -> pa.RecordBatchReader:
     if hasattr(source, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(source)
     raise OptionError(
-        "build_relation takes a Spark DataFrame, an Arrow table or reader, an object with an "
-        f"Arrow stream, or a path; got {type(source).__name__}"
+        f"the {name} of a relation must be a Spark DataFrame, an Arrow table or reader, an object "
+        f"with an Arrow stream, or a path; got {type(source).__name__}"
     )
 
 
@@ -118,6 +162,33 @@ def _scan(path: str, file_format: str) -> pa.RecordBatchReader:
         ) from error
 
 
+def count_sample(manifest: Manifest, sample: Any) -> Candidates:
+    """Count the key codes in a sample of the stream that needs no Spark."""
+    if _is_spark_frame(sample):
+        raise OptionError(
+            "the sample is a Spark DataFrame, but the source is not; pass the sample as an Arrow "
+            f"table: sample=….select({', '.join(map(repr, manifest.key))}).toArrow()"
+        )
+    reader = open_source(sample, "sample")
+    check_sample(manifest, reader.schema.names, lambda name: reader.schema.field(name).type)
+    return Candidates.from_sample(_codes_with_key(manifest, batch) for batch in reader)
+
+
+def check_sample(
+    manifest: Manifest, names: Sequence[str], type_of: Callable[[str], pa.DataType]
+) -> None:
+    """Raise unless the sample has the relation's key columns, in types that can be compared."""
+    for name in manifest.key:
+        count = list(names).count(name)
+        if count != 1:
+            raise ColumnError(
+                f"the sample of the stream needs the relation's key ({', '.join(manifest.key)}), "
+                f"but {count or 'none'} of its columns {', '.join(names)} are named {name!r}; "
+                "rename its key columns to the relation's names"
+            )
+        check_same_type(manifest.schema.field(name).type, type_of(name), name, name)
+
+
 @dataclass(frozen=True)
 class Draft:
     """A snapshot in the making. Leaving the ``with`` block by an error removes its files."""
@@ -133,6 +204,7 @@ class Draft:
         schema: pa.Schema,
         key: tuple[str, ...],
         page_bytes: int,
+        order: Order = "key",
     ) -> "Draft":
         """Check the schema and the key, and choose the id of the new snapshot."""
         check_columns(schema, key)
@@ -145,6 +217,7 @@ class Draft:
             page_bytes=page_bytes,
             null_keys_dropped=0,
             partitions=(),
+            order=order,
         )
         store = Store.at(location)
         return cls(store.root if store.is_local else os.fspath(location), store, manifest)
@@ -198,9 +271,10 @@ def write_sorted(
     index: int,
     batches: Iterator[tuple[NDArray[np.int64], pa.RecordBatch]],
     attempt: str,
+    hot: HotKeys,
 ) -> PartitionInfo:
     """Write one partition from (codes, rows) that come sorted by code."""
-    writer = PartitionWriter(draft.store, draft.manifest, index, attempt)
+    writer = PartitionWriter(draft.store, draft.manifest, index, attempt, hot)
     try:
         for codes, batch in batches:
             writer.write(codes, batch)
@@ -210,7 +284,7 @@ def write_sorted(
         raise
 
 
-def _write_partition(draft: Draft, index: int, rows: pa.Table) -> PartitionInfo:
+def _write_partition(draft: Draft, index: int, rows: pa.Table, hot: HotKeys) -> PartitionInfo:
     if rows.num_rows == 0:
         return empty_partition(index)
     codes = np.concatenate([_codes(draft.manifest, b)[0] for b in rows.to_batches()])
@@ -220,13 +294,18 @@ def _write_partition(draft: Draft, index: int, rows: pa.Table) -> PartitionInfo:
         (codes[at : at + _WRITE_ROWS], _one_batch(rows.take(order[at : at + _WRITE_ROWS])))
         for at in range(0, len(codes), _WRITE_ROWS)
     )
-    return write_sorted(draft, index, batches, attempt="0")
+    return write_sorted(draft, index, batches, attempt="0", hot=hot)
 
 
 def _codes(
     manifest: Manifest, batch: pa.RecordBatch
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     return manifest.coder.codes([batch.column(k) for k in manifest.key])
+
+
+def _codes_with_key(manifest: Manifest, batch: pa.RecordBatch) -> NDArray[np.int64]:
+    codes, has_key = _codes(manifest, batch)
+    return codes[has_key]
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -236,8 +315,9 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 class _Spool:
     """Rows dealt out to partitions, in memory or, past `SPOOL_BYTES`, in temporary files."""
 
-    def __init__(self, draft: Draft, partitions: int) -> None:
+    def __init__(self, draft: Draft, partitions: int, candidates: Candidates | None) -> None:
         self._manifest = draft.manifest
+        self._candidates = candidates
         self._batches: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
         self._held_bytes = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -257,6 +337,8 @@ class _Spool:
         self.row_count += batch.num_rows
         codes, has_key = _codes(self._manifest, batch)
         self.null_keys += int(len(has_key) - has_key.sum())
+        if self._candidates is not None:
+            self._candidates.count_rows(codes[has_key])
         target = np.where(has_key, codes % len(self._batches), -1)
         order = np.argsort(target, kind="stable")
         bounds = np.searchsorted(target[order], np.arange(len(self._batches) + 1))
@@ -266,6 +348,13 @@ class _Spool:
         self._held_bytes += batch.nbytes
         if self._held_bytes > SPOOL_BYTES:
             self._spill()
+
+    def choose_hot(self) -> HotKeys:
+        """Return the hot keys, now that the rows of all candidates have been counted."""
+        if self._candidates is None:
+            return HotKeys.none()
+        most_rows = most_rows_of_page(self._manifest)
+        return self._candidates.choose(self.row_count - self.null_keys, most_rows)
 
     def take(self, partition: int) -> pa.Table:
         """Return all rows of a partition."""

@@ -5,20 +5,43 @@
     products.rel/
       CURRENT                          the id of the snapshot that readers open
       snapshots/<id>/manifest.json     what this module reads and writes
-      snapshots/<id>/part-….codes      key codes of a partition, sorted, 8 bytes a row
+      snapshots/<id>/part-….codes      key codes of a partition, 8 bytes a row
       snapshots/<id>/part-….data       extents: the parts of each column, page after page
       snapshots/<id>/part-….pages      the page table: rows, first code, offsets, checksums
+      snapshots/<id>/part-….hot        only where there are hot pages: their index
 
 A *page* is a run of rows of at most ``page_bytes`` (a single wider row gets a page of its own).
 An *extent* is a run of pages whose columns lie together, so that reading one column of many
-consecutive pages is one read. The page table's first codes are the sparse clustered index.
+consecutive pages is one read.
+
+The pages of a partition, by the relation's order::
+
+    order="key"         │ clustered pages: all rows, sorted by key code                       │
+    order="frequency"   │ hot pages, most frequent first │ clustered pages: all other rows    │
+                        0                          hot_pages                          page_count
+
+Clustered pages ascend in code from row to row and from page to page. Their first codes, in the
+page table, are the sparse clustered index: a binary search finds a code's page.
+
+*Hot pages* hold the rows of the *hot keys*, those that a sample of the stream asks for most
+(`semistream.relation.hot`). All rows of a hot key lie on one hot page, and no key of a page is
+more frequent than one of the page before. Within a page the rows are sorted by code, and its
+first code is its least; from page to page the codes do not ascend. So hot pages have an index of
+their own, non-clustered: each hot code once, ascending, with the number of its page. A code that
+is not in there can only be on a clustered page.
+
+In the ``.codes`` and ``.data`` files the hot pages lie behind the clustered ones, because a build
+knows them only at the end; the page table, and everyone who numbers pages, has them first.
+
+A snapshot in order of frequency has format version 2, since a reader of version 1 would search
+its pages as if all were clustered. Others still are, to the letter, version 1.
 """
 
 import base64
 import json
 import zlib
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
@@ -26,7 +49,10 @@ from semistream.columns import Encoding, encoding_of
 from semistream.errors import CorruptRelationError, RelationFormatError
 from semistream.keys import KeyCoder
 
-FORMAT_VERSION = 1
+Order: TypeAlias = Literal["key", "frequency"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+FORMAT_VERSIONS: dict[Order, int] = {"key": 1, "frequency": 2}
+FORMAT_VERSION = max(FORMAT_VERSIONS.values())  # the newest that this version reads
 CURRENT = "CURRENT"
 SNAPSHOTS = "snapshots"
 
@@ -63,6 +89,8 @@ class PartitionInfo:
     # For each shift 0 … 63: the sum, over all values v of (code >> shift), of (rows with v)².
     squared_loads: tuple[int, ...] = (0,) * 64
     page_table_checksum: int = 0  # CRC-32 of the .pages file
+    hot_pages: int = 0  # how many pages are hot; they come first
+    hot_index_checksum: int = 0  # CRC-32 of the .hot file; there is none without hot pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +104,7 @@ class Manifest:
     page_bytes: int
     null_keys_dropped: int
     partitions: tuple[PartitionInfo, ...]
+    order: Order = "key"
 
     @property
     def coder(self) -> KeyCoder:
@@ -91,7 +120,7 @@ class Manifest:
     def to_json(self) -> str:
         """Return the manifest as text."""
         body = {
-            "format_version": FORMAT_VERSION,
+            "format_version": FORMAT_VERSIONS[self.order],
             "snapshot": self.snapshot,
             "created_at": self.created_at,
             "key": list(self.key),
@@ -99,9 +128,17 @@ class Manifest:
             "null_keys_dropped": self.null_keys_dropped,
             "columns": {field.name: str(field.type) for field in self.schema},
             "arrow_schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
-            "partitions": [asdict(p) for p in self.partitions],
+            "order": self.order,
+            "partitions": [self._partition_body(p) for p in self.partitions],
         }
         return json.dumps({**body, "checksum": _checksum(body)}, indent=1)
+
+    def _partition_body(self, info: PartitionInfo) -> dict[str, Any]:
+        """Return a partition's entry; readers of version 1 refuse fields they do not know."""
+        body = asdict(info)
+        if self.order == "key":
+            del body["hot_pages"], body["hot_index_checksum"]
+        return body
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> "Manifest":
@@ -126,6 +163,9 @@ class Manifest:
     @classmethod
     def _from_body(cls, body: dict[str, Any]) -> "Manifest":
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body["arrow_schema"])))
+        order = body.get("order", "key")
+        if order not in ORDERS:
+            raise ValueError(f"its order is {order!r}")
         return cls(
             snapshot=body["snapshot"],
             created_at=body["created_at"],
@@ -134,6 +174,7 @@ class Manifest:
             page_bytes=body["page_bytes"],
             null_keys_dropped=body["null_keys_dropped"],
             partitions=tuple(PartitionInfo(**p) for p in body["partitions"]),
+            order=order,
         )
 
 

@@ -1,13 +1,17 @@
 """Reads pages of a snapshot into memory that the caller owns.
 
 A `PageReader` spans one partition (in a Spark task) or all of them (embedded): its pages are
-numbered 0 … ``page_count`` in one sequence, partition after partition, each sorted by key code.
+numbered 0 … ``page_count`` in one sequence, partition after partition. Each partition has its hot
+pages first, if the relation is ordered by frequency, then its clustered pages, sorted by key code
+(`semistream.relation.layout`). A code is found in two steps: among `hot_codes`, which name the page
+in `hot_pages`; else by a binary search in `first_codes` over the partition's clustered pages.
 Only the page table and the parts that were asked for are ever read. A part of a page is checked
 against its CRC-32 the first time this process reads it; files of a snapshot never change.
 
-Memory: the page table (`table_bytes`) belongs to the reader and is counted by the join;
-everything else goes into the caller's buffers. What has been checked is remembered for the whole
-process, one byte per page and part, for the `_REMEMBERED_PARTS` parts used last.
+Memory: the page table and the hot index, 12 bytes a hot code, belong to the reader and are counted
+by the join (`table_bytes`); everything else goes into the caller's buffers. What has been checked
+is remembered for the whole process, one byte per page and part, for the `_REMEMBERED_PARTS` parts
+used last.
 """
 
 import itertools
@@ -77,6 +81,10 @@ class PageReader:
         self.row_bounds: NDArray[np.int64] = np.zeros(1, np.int64)
         self.first_codes: NDArray[np.int64] = np.zeros(0, np.int64)
         self._file_index: NDArray[np.int32] = np.zeros(0, np.int32)
+        # The hot index: hot codes, ascending and each once, and the page of each.
+        self.hot_codes: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.hot_pages: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._load_hot_index()
         self._load(self._wanted_parts(columns))
 
     @property
@@ -103,7 +111,8 @@ class PageReader:
         """Return which codes the range of codes and the empty partitions do not rule out."""
         first, last = self.code_range
         possible: NDArray[np.bool_] = (codes >= first) & (codes <= last)
-        has_pages = np.diff(self.partition_page_bounds(), axis=1).ravel() > 0
+        has_pages = np.zeros(len(self.manifest.partitions), np.bool_)
+        has_pages[[info.index for info in self._infos]] = True
         return possible if has_pages.all() else possible & has_pages[codes % len(has_pages)]
 
     @property
@@ -112,11 +121,11 @@ class PageReader:
         return all(info.most_duplicates <= 1 for info in self._infos)
 
     def partition_page_bounds(self) -> NDArray[np.int64]:
-        """Return the first and last (exclusive) page of each partition; equal if it has none."""
+        """Return each partition's first and last (exclusive) clustered page; equal without any."""
         bounds = np.zeros((len(self.manifest.partitions), 2), np.int64)
         at = 0
         for info in self._infos:
-            bounds[info.index] = at, at + info.page_count
+            bounds[info.index] = at + info.hot_pages, at + info.page_count
             at += info.page_count
         return bounds
 
@@ -130,11 +139,13 @@ class PageReader:
 
     @property
     def table_bytes(self) -> int:
-        """What the page table and the sparse index take in memory."""
+        """What the page table, the sparse index and the hot index take in memory."""
         return (
             self.row_bounds.nbytes
             + self.first_codes.nbytes
             + self._file_index.nbytes
+            + self.hot_codes.nbytes
+            + self.hot_pages.nbytes
             + sum(part.own_bytes for part in self._parts.values())
         )
 
@@ -204,7 +215,8 @@ class PageReader:
         self.row_bounds = _running_total(np.concatenate(rows))
         self.first_codes = _joined(tables, "first_code")
         self._file_index = np.repeat(np.arange(len(tables), dtype=np.int32), [len(r) for r in rows])
-        code_offsets = np.concatenate([_running_total(r)[:-1] * CODE_BYTES for r in rows])
+        placed = zip(rows, self._infos, strict=True)
+        code_offsets = np.concatenate([_code_offsets(r, info.hot_pages) for r, info in placed])
         self._parts[CODES] = self._part(code_offsets, CODE_BYTES, tables, CODES)
         for name in names:
             sizes = _joined(tables, f"{name}.size")
@@ -223,18 +235,41 @@ class PageReader:
         checked = _remember_checked(tuple(files), len(checksums))
         return _Part(offsets, self.row_bounds, unit_bytes, checksums, checked)
 
+    def _load_hot_index(self) -> None:
+        """Merge the partitions' indexes of hot pages; a code is in one partition only."""
+        codes, pages = [self.hot_codes], [self.hot_pages]
+        at = 0
+        for info in self._infos:
+            if info.hot_pages:
+                table = self._read_hot_index(info)
+                codes.append(table["code"].to_numpy())
+                pages.append(table["page"].to_numpy() + np.int32(at))
+            at += info.page_count
+        joined = np.concatenate(codes)
+        order = np.argsort(joined)
+        self.hot_codes = joined[order]
+        self.hot_pages = np.concatenate(pages)[order]
+
+    def _read_hot_index(self, info: PartitionInfo) -> pa.Table:
+        path, checksum = self._path(info, "hot"), info.hot_index_checksum
+        return self._read_table("hot index", path, checksum, ["code", "page"])
+
     def _read_page_table(self, info: PartitionInfo, names: list[str]) -> pa.Table:
-        path = self._path(info, "pages")
         wanted = ["rows", "first_code", "codes.checksum"]
         wanted += [f"{n}.{what}" for n in names for what in ("offset", "size", "checksum")]
+        path, checksum = self._path(info, "pages"), info.page_table_checksum
+        return self._read_table("page table", path, checksum, wanted)
+
+    def _read_table(self, what: str, path: str, checksum: int, wanted: list[str]) -> pa.Table:
+        """Read columns of a small file that is held in memory as a whole, or report it."""
         try:
             content = self._store.read(path)
-            if zlib.crc32(content) != info.page_table_checksum:
+            if zlib.crc32(content) != checksum:
                 raise ValueError("its checksum does not match")
             table = pa.ipc.open_file(pa.py_buffer(content)).read_all().select(wanted)
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
             raise CorruptRelationError(
-                f"the page table {self._store.path(path)} cannot be read ({error}); "
+                f"the {what} {self._store.path(path)} cannot be read ({error}); "
                 f"rebuild snapshot {self.manifest.snapshot}"
             ) from error
         return table.combine_chunks()
@@ -300,6 +335,16 @@ def _running_total(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     total = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=total[1:])
     return total
+
+
+def _code_offsets(rows: NDArray[np.int64], hot_pages: int) -> NDArray[np.int64]:
+    """Return where the codes of each page of a partition lie: those of hot pages come last.
+
+    >>> _code_offsets(np.array([2, 5, 4]), 1).tolist()
+    [72, 0, 40]
+    """
+    offsets = _running_total(np.roll(rows, -hot_pages))[:-1] * CODE_BYTES
+    return np.roll(offsets, hot_pages)
 
 
 def _joined(tables: list[pa.Table], column: str) -> NDArray[Any]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from semistream.errors import OptionError, RelationNotFoundError
 from semistream.keys import KeyCoder
-from semistream.relation.layout import CURRENT, SNAPSHOTS, Manifest, snapshot_path
+from semistream.relation.layout import CURRENT, SNAPSHOTS, Manifest, Order, snapshot_path
 from semistream.relation.reader import PageReader
 from semistream.relation.storage import Store
 from semistream.units import format_bytes
@@ -59,6 +59,11 @@ class Relation:
         return self.manifest.key
 
     @property
+    def order(self) -> Order:
+        """How the rows lie: by ``key``, or by ``frequency`` with the hot pages first."""
+        return self.manifest.order
+
+    @property
     def snapshot(self) -> str:
         """The id of the snapshot that is open."""
         return self.manifest.snapshot
@@ -79,8 +84,13 @@ class Relation:
         return sum(p.page_count for p in self.manifest.partitions)
 
     @property
+    def hot_page_count(self) -> int:
+        """How many of the pages are hot; none unless R is ordered by frequency."""
+        return sum(p.hot_pages for p in self.manifest.partitions)
+
+    @property
     def size_bytes(self) -> int:
-        """What R takes on disk, page tables aside."""
+        """What R takes on disk, page tables and the hot index aside."""
         return sum(p.size_bytes for p in self.manifest.partitions)
 
     @property

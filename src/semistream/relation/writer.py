@@ -3,11 +3,17 @@
 Rows are gathered until they fill an extent, then cut into pages and written column by column,
 so a build holds one extent (`EXTENT_BYTES`) per partition in memory, whatever the partition's
 size. Each part of each page gets a CRC-32, which readers check.
+
+With hot keys (`semistream.relation.hot`) their rows are set aside as they pass by, and dealt out
+to hot pages at the end, when all of them are there. The build holds them until then: at most
+`HOT_SHARE` of R's rows, over all partitions. The page table lists the hot pages first.
 """
 
 import itertools
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +28,13 @@ from semistream.columns import (
     split_fixed,
     width_bytes,
 )
+from semistream.relation.hot import HotKeys
 from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
 from semistream.relation.storage import Store
 
 EXTENT_BYTES = 8 << 20
 CODE_BYTES = 8
+_Rows: TypeAlias = tuple[NDArray[np.int64], pa.RecordBatch]  # codes, and the rows they are of
 
 
 @dataclass(slots=True)
@@ -39,9 +47,16 @@ class _Part:
 
 
 class PartitionWriter:
-    """Writes the three files of a partition; `close` returns what the manifest needs to know."""
+    """Writes the files of a partition; `close` returns what the manifest needs to know."""
 
-    def __init__(self, store: Store, manifest: Manifest, index: int, attempt: str = "0") -> None:
+    def __init__(
+        self,
+        store: Store,
+        manifest: Manifest,
+        index: int,
+        attempt: str = "0",
+        hot: HotKeys | None = None,
+    ) -> None:
         """Open the partition's files. `attempt` keeps concurrent attempts at it apart."""
         self._index = index
         self._prefix = f"part-{index:05d}-{attempt}"
@@ -51,31 +66,38 @@ class PartitionWriter:
         self._data = store.create(self._path + ".data")
         self._codes = store.create(self._path + ".codes")
         self._data_bytes = 0
-        self._waiting: list[tuple[NDArray[np.int64], pa.RecordBatch]] = []
+        self._waiting: list[_Rows] = []
         self._waiting_bytes = 0
         self._page_rows: list[int] = []
         self._first_codes: list[int] = []
         self._code_checksums: list[int] = []
         self._parts: dict[str, _Part] = {}
         self._keys = _KeyStatistics()
+        self._hot = _HotRows(manifest, hot or HotKeys.none())
 
     def write(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> None:
         """Add rows; codes must not decrease, within a batch or from one to the next."""
         if len(codes) == 0:
             return
         self._keys.add(codes)
-        self._waiting.append((codes, batch))
-        self._waiting_bytes += batch.nbytes + codes.nbytes
-        if self._waiting_bytes >= EXTENT_BYTES:
-            self._flush(last=False)
+        self._write_clustered(*self._hot.sift(codes, batch))
 
     def close(self) -> PartitionInfo:
-        """Write what is left and the page table."""
+        """Write what is left, the hot pages, the page table and the hot index."""
+        for rows in self._hot.sift_last():
+            self._write_clustered(*rows)
         if self._waiting:
             self._flush(last=True)
+        clustered_pages = len(self._page_rows)
+        for extent in self._hot.extents():
+            self._write_extent(*extent)
+        hot_pages = len(self._page_rows) - clustered_pages
         self._data.close()
         self._codes.close()
-        table_checksum = self._write_page_table()
+        page_table = self._page_table()
+        hot_first = pa.concat_tables([page_table[clustered_pages:], page_table[:clustered_pages]])
+        table_checksum = self._write_table("pages", hot_first.combine_chunks())
+        hot_checksum = self._write_table("hot", self._hot.index()) if hot_pages else 0
         return PartitionInfo(
             index=self._index,
             files=self._prefix,
@@ -88,6 +110,8 @@ class PartitionWriter:
             last_code=self._keys.last,
             squared_loads=self._keys.squared_loads(),
             page_table_checksum=table_checksum,
+            hot_pages=hot_pages,
+            hot_index_checksum=hot_checksum,
         )
 
     def abort(self) -> None:
@@ -95,10 +119,17 @@ class PartitionWriter:
         self._data.close()
         self._codes.close()
 
+    def _write_clustered(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> None:
+        if len(codes) == 0:
+            return
+        self._waiting.append((codes, batch))
+        self._waiting_bytes += batch.nbytes + codes.nbytes
+        if self._waiting_bytes >= EXTENT_BYTES:
+            self._flush(last=False)
+
     def _flush(self, last: bool) -> None:
         """Write the waiting rows as an extent; unless `last`, a page that is not full waits on."""
-        codes = np.concatenate([c for c, _ in self._waiting])
-        batch = pa.concat_batches([b for _, b in self._waiting])
+        codes, batch = _concatenated(self._waiting)
         bounds = cut_pages(row_sizes(self._manifest, batch), self._manifest.page_bytes)
         if not last:
             bounds = bounds[:-1]
@@ -157,8 +188,8 @@ class PartitionWriter:
         self._data.write(image)
         self._data_bytes += len(image)
 
-    def _write_page_table(self) -> int:
-        """Write the page table and return its checksum."""
+    def _page_table(self) -> pa.Table:
+        """Return the page table, with the pages in the order in which they were written."""
         columns: dict[str, pa.Array] = {
             "rows": pa.array(self._page_rows, pa.int64()),
             "first_code": pa.array(self._first_codes, pa.int64()),
@@ -168,14 +199,104 @@ class PartitionWriter:
             columns[f"{name}.offset"] = pa.array(part.offsets, pa.int64())
             columns[f"{name}.size"] = pa.array(part.sizes, pa.int64())
             columns[f"{name}.checksum"] = pa.array(part.checksums, pa.uint32())
-        table = pa.table(columns)
+        return pa.table(columns)
+
+    def _write_table(self, kind: str, table: pa.Table) -> int:
+        """Write a file that readers hold in memory as a whole, and return its checksum."""
         image = pa.BufferOutputStream()
         with pa.ipc.new_file(image, table.schema) as writer:
             writer.write_table(table)
         content = image.getvalue()
-        with self._store.create(self._path + ".pages") as file:
+        with self._store.create(f"{self._path}.{kind}") as file:
             file.write(content)
         return zlib.crc32(content)
+
+
+class _HotRows:
+    """Sets the rows of hot keys aside, and deals them out to pages by frequency at the end.
+
+    The rows of a key lie together but may come in several batches, so the last key of a batch, if
+    it is hot, waits for what follows. Only a key whose rows are all there is known to fit a page.
+    """
+
+    def __init__(self, manifest: Manifest, hot: HotKeys) -> None:
+        self._manifest = manifest
+        self._hot = hot
+        self._last: list[_Rows] = []  # rows of a key that may go on
+        self._aside: list[_Rows] = []
+        # Of each key set aside, in order of the codes: code, rows, bytes, and in the end its page.
+        self._codes: list[NDArray[np.int64]] = []
+        self._rows: list[NDArray[np.int64]] = []
+        self._sizes: list[NDArray[np.int64]] = []
+        self._pages: NDArray[np.int32] = np.zeros(0, np.int32)
+
+    def sift(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> _Rows:
+        """Take the next sorted rows, set the hot ones aside, and return the others."""
+        if not len(self._hot.codes):
+            return codes, batch
+        codes, batch = _concatenated([*self._last, (codes, batch)])
+        may_go_on = self._hot.holds(codes[-1:])[0]
+        end = int(np.searchsorted(codes, codes[-1])) if may_go_on else len(codes)
+        self._last = [(codes[end:], batch[end:])] if may_go_on else []
+        return self._sift_whole_keys(codes[:end], batch[:end])
+
+    def sift_last(self) -> list[_Rows]:
+        """Do the same with the rows that waited, if any: nothing follows."""
+        return [self._sift_whole_keys(codes, batch) for codes, batch in self._last]
+
+    def extents(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch, NDArray[np.int64]]]:
+        """Deal the rows out to pages; yield extents as codes, rows and the bounds of pages."""
+        if not any(len(codes) for codes in self._codes):
+            return
+        sizes = np.concatenate(self._sizes)
+        self._pages = self._deal(np.concatenate(self._codes), sizes)
+        page_of_row = np.repeat(self._pages, np.concatenate(self._rows))
+        order = np.argsort(page_of_row, kind="stable")  # within a page by code, as they are now
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(page_of_row))])
+        page_sizes = np.bincount(self._pages, weights=sizes).astype(np.int64)
+        codes, batch = _concatenated(self._aside)
+        for first, last in itertools.pairwise(cut_pages(page_sizes, EXTENT_BYTES).tolist()):
+            rows = order[bounds[first] : bounds[last]]
+            yield codes[rows], batch.take(pa.array(rows)), bounds[first : last + 1] - bounds[first]
+
+    def index(self) -> pa.Table:
+        """Return the hot index: each code once, ascending, and its page."""
+        return pa.table({"code": np.concatenate(self._codes), "page": self._pages})
+
+    def _sift_whole_keys(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> _Rows:
+        is_hot = self._hot.holds(codes)
+        if not is_hot.any():
+            return codes, batch
+        is_hot[is_hot] = self._note_keys(codes[is_hot], _picked(batch, is_hot))
+        self._aside.append((codes[is_hot], _picked(batch, is_hot)))
+        return codes[~is_hot], _picked(batch, ~is_hot)
+
+    def _note_keys(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> NDArray[np.bool_]:
+        """Note the keys whose rows fit into a page, and return which of the rows are theirs."""
+        starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
+        counts = np.diff(starts, append=len(codes))
+        sizes = np.add.reduceat(row_sizes(self._manifest, batch, with_validity=True), starts)
+        fits = sizes <= self._manifest.page_bytes
+        self._codes.append(codes[starts[fits]])
+        self._rows.append(counts[fits])
+        self._sizes.append(sizes[fits])
+        return np.repeat(fits, counts)
+
+    def _deal(self, codes: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the page of each key: pages are filled one by one, the most frequent key first."""
+        by_rank = np.argsort(self._hot.ranks_of(codes))
+        bounds = cut_pages(sizes[by_rank], self._manifest.page_bytes)
+        pages = np.empty(len(codes), np.int32)
+        pages[by_rank] = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        return pages
+
+
+def _concatenated(rows: list[_Rows]) -> _Rows:
+    return np.concatenate([c for c, _ in rows]), pa.concat_batches([b for _, b in rows])
+
+
+def _picked(batch: pa.RecordBatch, rows: NDArray[np.bool_]) -> pa.RecordBatch:
+    return batch.take(pa.array(np.flatnonzero(rows)))
 
 
 class _KeyStatistics:
@@ -239,12 +360,18 @@ def _count_runs(codes, previous, row, run_starts, squares):  # type: ignore[no-u
     return distinct, longest
 
 
-def row_sizes(manifest: Manifest, batch: pa.RecordBatch) -> NDArray[np.int64]:
-    """Return the bytes that each row takes in its page, over all its columns."""
+def row_sizes(
+    manifest: Manifest, batch: pa.RecordBatch, *, with_validity: bool = False
+) -> NDArray[np.int64]:
+    """Return the bytes that each row takes in its page, over all its columns.
+
+    Validity is stored for an extent if it has nulls. Rows that are not in their extent yet are
+    measured `with_validity`: then they never take more.
+    """
     sizes = np.full(batch.num_rows, CODE_BYTES, np.int64)
     for i in manifest.stored_fields:
         column = batch.column(i)
-        if column.null_count:
+        if column.null_count or with_validity:
             sizes += 1
         encoding = encoding_of(column.type)
         if encoding is Encoding.FIXED:
@@ -255,6 +382,19 @@ def row_sizes(manifest: Manifest, batch: pa.RecordBatch) -> NDArray[np.int64]:
         else:  # nested rows are charged their average
             sizes += -(-column.nbytes // max(1, len(column)))
     return sizes
+
+
+def most_rows_of_page(manifest: Manifest) -> int:
+    """Return how many rows with validity a page can hold, if all that varies in width is empty."""
+    types = [manifest.schema.field(i).type for i in manifest.stored_fields]
+    return manifest.page_bytes // (CODE_BYTES + sum(1 + _least_bytes(t) for t in types))
+
+
+def _least_bytes(dtype: pa.DataType) -> int:
+    encoding = encoding_of(dtype)
+    if encoding is Encoding.FIXED:
+        return width_bytes(dtype)
+    return np.dtype(np.int32).itemsize if encoding is Encoding.BYTES else 0  # a length, or nothing
 
 
 @njit(cache=True)

@@ -4,12 +4,18 @@ Spark routes the rows to their partitions and sorts each by key code, spilling t
 a task writes what it is given, holding one extent at a time. The driver never sees a row: each
 task answers with one line, what the manifest says about its partition. Files carry the task's
 attempt in their names, so a retried or speculative task cannot disturb another.
+
+In order of frequency Spark first reads the key columns of the sample and, twice, of the source: to
+count its rows, and those of each key that occurs in the sample often enough. Only the keys that
+may be hot come to the driver, at most as many as R may have hot rows, and with each task the hot
+ones go to the executors, 16 bytes a key. A task holds the hot rows of its partition until the end.
 """
 
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +23,20 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from semistream.errors import BuildError
-from semistream.relation.build import Draft, empty_partition, write_sorted
-from semistream.relation.layout import PartitionInfo
+from semistream.relation.build import (
+    Draft,
+    check_sample,
+    count_sample,
+    empty_partition,
+    write_sorted,
+)
+from semistream.relation.hot import LEAST_SEEN, Candidates, HotKeys, most_hot_rows
+from semistream.relation.layout import Manifest, Order, PartitionInfo
 from semistream.relation.relation import Relation
+from semistream.relation.writer import most_rows_of_page
 from semistream.spark.keys import (
     code_expression,
     column,
@@ -31,6 +46,8 @@ from semistream.spark.keys import (
 from semistream.spark.types import arrow_schema, check_collation
 
 _CODE_COLUMN = "__semistream_code"
+_SEEN_COLUMN = "__semistream_seen"
+_ROWS_COLUMN = "__semistream_rows"
 
 
 def build_from_dataframe(
@@ -39,19 +56,26 @@ def build_from_dataframe(
     key: tuple[str, ...],
     partitions: int,
     page_bytes: int,
+    sample: Any = None,
 ) -> Relation:
-    """Build a snapshot from a batch DataFrame; see `semistream.build_relation`."""
+    """Build a snapshot from a batch DataFrame, by frequency if there is a sample of the stream.
+
+    The sample is a batch DataFrame, too, or anything that needs no Spark. See
+    `semistream.build_relation`.
+    """
     if source.isStreaming:
         raise BuildError(
             "a relation is built from a batch DataFrame; got a streaming one. Write the stream "
             "to a table first and build from that"
         )
-    draft = Draft.start(location, arrow_schema(source.schema), key, page_bytes)
+    order: Order = "key" if sample is None else "frequency"
+    draft = Draft.start(location, arrow_schema(source.schema), key, page_bytes, order)
     coder = draft.manifest.coder
     partition = partition_expression(coder, key, partitions)
     # Rows without a key go along to partition 0 only to be counted there.
     code = F.when(has_key_expression(key), code_expression(coder, key))
     check_collation(source.schema, key)
+    hot = HotKeys.none() if sample is None else _choose_hot(source, sample, draft.manifest)
     numbered = [column(n).alias(f"c{i}") for i, n in enumerate(source.columns)]
     rows = (
         source.repartitionById(partitions, partition)
@@ -59,7 +83,7 @@ def build_from_dataframe(
         .sortWithinPartitions(_CODE_COLUMN)
     )
     with draft:
-        answers = rows.mapInArrow(_WritePartition(draft), "partition string, null_keys long")
+        answers = rows.mapInArrow(_WritePartition(draft, hot), "partition string, null_keys long")
         collected = answers.collect()
         infos = {i.index: i for i in (_read_answer(a.partition) for a in collected if a.partition)}
         return draft.publish(
@@ -68,19 +92,67 @@ def build_from_dataframe(
         )
 
 
+def _choose_hot(source: DataFrame, sample: Any, manifest: Manifest) -> HotKeys:
+    """Return the hot keys, counted by Spark."""
+    if isinstance(sample, DataFrame):
+        seen = _count_frame(sample, manifest)
+    else:
+        counted = count_sample(manifest, sample)
+        table = pa.table({_CODE_COLUMN: counted.codes, _SEEN_COLUMN: counted.seen})
+        seen = source.sparkSession.createDataFrame(table)
+    codes = _codes(source, manifest)
+    row_count = codes.count()
+    most_rows = most_rows_of_page(manifest)
+    candidates = (
+        codes.join(seen, _CODE_COLUMN)
+        .groupBy(_CODE_COLUMN, _SEEN_COLUMN)
+        .agg(F.count("*").alias(_ROWS_COLUMN))
+        .where(column(_ROWS_COLUMN) <= most_rows)
+        .orderBy(column(_SEEN_COLUMN).desc(), _CODE_COLUMN)
+        .limit(most_hot_rows(row_count))
+        .toArrow()
+    )
+    return Candidates(*(c.to_numpy() for c in candidates.columns)).choose(row_count, most_rows)
+
+
+def _count_frame(sample: DataFrame, manifest: Manifest) -> DataFrame:
+    """Return the codes that the sample has often enough, and how often that is."""
+    if sample.isStreaming:
+        raise BuildError(
+            "the sample of the stream is a batch DataFrame; got a streaming one. Write some of "
+            "the stream to a table first and pass that"
+        )
+    check_sample(manifest, sample.columns, lambda name: _arrow_type(sample, name))
+    check_collation(sample.schema, manifest.key)
+    counted = _codes(sample, manifest).groupBy(_CODE_COLUMN).agg(F.count("*").alias(_SEEN_COLUMN))
+    return counted.where(column(_SEEN_COLUMN) >= LEAST_SEEN)
+
+
+def _arrow_type(frame: DataFrame, name: str) -> pa.DataType:
+    return arrow_schema(StructType([frame.schema[name]])).field(0).type
+
+
+def _codes(frame: DataFrame, manifest: Manifest) -> DataFrame:
+    """Return the key codes of a frame's rows that have a key."""
+    code = code_expression(manifest.coder, manifest.key)
+    return frame.where(has_key_expression(manifest.key)).select(code.alias(_CODE_COLUMN))
+
+
 class _WritePartition:
     """What runs in a Python worker: writes one partition from sorted rows."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Draft, hot: HotKeys) -> None:
         self._location = draft.location
         self._manifest = draft.manifest
+        self._hot = hot
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "a task runs inside Spark"
         draft = Draft.resume(self._location, self._manifest)
         rows = _SortedRows(batches, self._manifest.schema)
-        info = write_sorted(draft, context.partitionId(), iter(rows), f"{context.taskAttemptId()}")
+        index, attempt = context.partitionId(), f"{context.taskAttemptId()}"
+        info = write_sorted(draft, index, iter(rows), attempt, self._hot)
         answer = json.dumps(asdict(info)) if info.row_count else None
         yield pa.record_batch(
             {

@@ -1,0 +1,294 @@
+"""The front stage: hot rows of R in memory, before any back stage.
+
+From `cmeshjoin-front-stage.txt`, section 3.
+
+::
+
+                 ┌──────── front stage ────────┐
+    stream ────► │ H_R: rows of R, by key code │ ──hits──────────────► OUTPUT
+                 └──────▲──────────┬───────────┘                          ▲
+      rows that matched │          │ the others wait                      │
+                 ┌──────┴──────────▼───────────┐                          │
+                 │ back stage: MESHJOIN, …     │ ─────────────────────────┘
+                 └─────────────────────────────┘
+
+Algorithm (algorithm 1 of the paper): a tuple that arrives is looked up in H_R (lines 2-11); on a
+hit it leaves at once. The others wait in the back stage. When a row of R matches f waiting tuples
+there, it is a challenger for a place in H_R (lines 16-18).
+
+What is ours. H_R is set-associative (`front_kernels`): a key can stand in eight places. The
+frequency recorder is a count of up to 15 in each, raised by every hit. A challenger takes an empty
+place, or that of the least frequent of the eight if its count is less than f, and f is at least 2;
+if none is, the counts of these eight shrink a little, at most once a turn of R. So the threshold
+of the paper is each rival's own count: it rises while rows are used and falls while they are not,
+by itself. If the hit ratio breaks in, the popular keys have changed: all counts begin anew.
+`docs/decisions.md` compares this with the paper's single threshold, TinyLFU and Space-Saving.
+
+*Duplicate keys in R*: all rows of a key are kept together or not at all, up to half a set.
+*Missing keys*: a key that R does not have takes a place in the same way, without a row, so that
+the tuples that ask for it need not wait either.
+
+Memory per place: code 8, count and kind 1, and the row. A look-up costs one or two cache misses.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins import front_kernels as kernels
+from semistream.joins.diskbuffer import value_bytes
+from semistream.joins.rows import RowStore, base_bytes, row_bytes
+from semistream.joins.telemetry import Telemetry
+from semistream.relation.reader import PageReader
+
+Codes = NDArray[np.int64]
+Rows = NDArray[np.int64]
+MOST_ROWS_PER_KEY = kernels.WAYS // 2
+# What a front stage takes of the budget; see docs/algorithms/frontstage.md for what others gain.
+SHARE = 1 / 4
+_PLACES_PER_ADMISSION = 16  # at most so small a part of the cache enters at a time
+# Code and state, and for each admission a candidate, its place, and the rows that make way.
+_ENTRY_BYTES = 8 + 1 + 1 / kernels.WAYS + 8 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
+# A hit ratio below this part of the usual one means that other keys are popular now.
+_BREAK = 0.75
+_WEIGHT = 0.25  # of a turn in the usual ratio
+_LEAST_SETS = 2 * _PLACES_PER_ADMISSION
+
+
+class FrontStage(Protocol):
+    """Settles stream tuples before they have to wait."""
+
+    pairs_per_tuple: int
+
+    def matches(
+        self, codes: Codes, waits: NDArray[np.bool_]
+    ) -> Iterator[tuple[NDArray[np.int64], Rows]]:
+        """Yield (index of a code, row) pairs, and say in `waits` which tuples must wait.
+
+        The others are settled: what was yielded is all that R has for them.
+        """
+        ...
+
+    def gather(self, columns: Sequence[str], rows: Rows) -> list[pa.Array]:
+        """Return columns of rows that `matches` gave."""
+        ...
+
+    def learn(self, matched: "Matched") -> None:
+        """Note which rows of some pages waiting tuples have matched."""
+        ...
+
+    def learn_missing(self, codes: Codes) -> None:
+        """Note that waiting tuples had keys which R does not have."""
+        ...
+
+    def turn(self) -> None:
+        """Note that about as many pages have been read as R has."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Rows of the pages in the disk buffer that matched waiting tuples, each once."""
+
+    page_codes: Codes  # of all rows on the pages
+    rows: Rows
+    tallies: NDArray[np.uint8]  # f: how many tuples each of them matched
+    take: Callable[[NDArray[np.int64]], list[pa.Array]]  # columns of some of the rows
+    gather: Callable[[Rows], list[pa.Array]]  # columns of any rows on the pages
+
+
+class MakeFront(Protocol):
+    """Makes a front stage, once the budget is known."""
+
+    def __call__(
+        self, reader: PageReader, columns: Sequence[str], budget_bytes: int, telemetry: Telemetry
+    ) -> FrontStage | None:
+        """Return a front stage that takes at most so much, or none if there is no room for one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CachedColumns:
+    """What of each row a front stage keeps."""
+
+    schema: pa.Schema
+    value_bytes: tuple[float, ...]
+    implied: int | None  # the column that is the key code
+    has_unique_codes: bool
+
+    @classmethod
+    def of(cls, reader: PageReader, columns: Sequence[str]) -> "CachedColumns":
+        """Describe some columns of a relation."""
+        manifest = reader.manifest
+        key = manifest.key[0] if manifest.coder.is_exact else None
+        return cls(
+            pa.schema([manifest.schema.field(name) for name in columns]),
+            tuple(value_bytes(reader, name) for name in columns),
+            columns.index(key) if key in columns else None,
+            reader.has_unique_codes,
+        )
+
+    @property
+    def entry_bytes(self) -> float:
+        """What a place in the cache takes."""
+        return _ENTRY_BYTES + row_bytes(self.schema, self.value_bytes, self.implied)
+
+
+class TupleCache:
+    """The front stage of CMESHJOIN: single rows of R, those that are asked for most."""
+
+    def __init__(self, columns: CachedColumns, set_count: int, telemetry: Telemetry) -> None:
+        """Allocate an empty cache of ``set_count * WAYS`` rows; there must be two sets or more."""
+        self.pairs_per_tuple = 1 if columns.has_unique_codes else MOST_ROWS_PER_KEY
+        self._is_unique = columns.has_unique_codes
+        self._telemetry = telemetry
+        self._names = columns.schema.names
+        self._strangers = kernels.find_strangers(set_count)
+        self._table = np.empty((set_count, kernels.WAYS), np.int64)
+        kernels.fill_with_strangers(self._table, self._strangers)
+        self._state = np.zeros(self._table.size, np.uint8)
+        codes = self._table.reshape(-1)
+        self._rows = RowStore(
+            columns.schema, len(codes), columns.value_bytes, columns.implied, codes
+        )
+        self._aged = np.zeros(set_count, np.uint8)
+        self._turn = 1
+        self._recent = _HitRatio()
+        most_admitted = len(codes) // _PLACES_PER_ADMISSION
+        self._candidates = np.empty(most_admitted, np.int64)
+        self._places = np.empty(most_admitted, np.int64)
+        self._dropped = np.empty(most_admitted * MOST_ROWS_PER_KEY, np.int64)
+
+    @classmethod
+    def for_budget(
+        cls, reader: PageReader, columns: Sequence[str], budget_bytes: int, telemetry: Telemetry
+    ) -> "TupleCache | None":
+        """Return the largest cache of some columns that fits, or none if there is no room."""
+        cached = CachedColumns.of(reader, columns)
+        spare = budget_bytes - base_bytes(cached.schema)
+        set_count = int(spare / (kernels.WAYS * cached.entry_bytes))
+        return cls(cached, set_count, telemetry) if set_count >= _LEAST_SETS else None
+
+    @property
+    def capacity(self) -> int:
+        """h_R: how many rows fit."""
+        return len(self._state)
+
+    def matches(self, codes: Codes, waits: NDArray[np.bool_]) -> Iterator[tuple[Codes, Rows]]:
+        """Lines 2-11: look the tuples up; see `FrontStage.matches`."""
+        probes = np.empty(len(codes) * self.pairs_per_tuple, np.int64)
+        rows = np.empty(len(probes), np.int64)
+        look_up = kernels.look_up if self._is_unique else kernels.look_up_runs
+        found = look_up(codes, self._table, self._state, waits, probes, rows)
+        hits = len(waits) - int(np.count_nonzero(waits))
+        self._telemetry.front_hits += hits
+        self._recent.add(hits, len(waits))
+        if found:
+            yield probes[:found], rows[:found]
+
+    def gather(self, columns: Sequence[str], rows: Rows) -> list[pa.Array]:
+        """Return columns of cached rows."""
+        return self._rows.gather(rows, [self._names.index(name) for name in columns])
+
+    def learn(self, matched: Matched) -> None:
+        """Lines 16-18: let the rows that matched challenge those in the cache."""
+        codes = matched.page_codes[matched.rows]
+        if self._is_unique:
+            counts = np.ones(len(codes), np.uint8)
+            candidates, places = self._admit(codes, matched.tallies, counts, kernels.HAS_ROW)
+            if len(places):
+                self._store(places, matched.take(candidates))
+            return
+        counts = np.empty(len(codes), np.uint8)
+        kernels.run_lengths(matched.page_codes, matched.rows, MOST_ROWS_PER_KEY, counts)
+        whole = np.flatnonzero(counts)
+        candidates, places = self._admit(
+            codes[whole], matched.tallies[whole], counts[whole], kernels.HAS_ROW
+        )
+        if len(places):
+            # A key of several rows enters as so many equal candidates, one for each.
+            nth = np.arange(len(candidates)) - np.searchsorted(candidates, candidates)
+            self._store(places, matched.gather(matched.rows[whole[candidates]] + nth))
+
+    def learn_missing(self, codes: Codes) -> None:
+        """Let keys that R does not have challenge as well; they bring no row."""
+        if len(codes):
+            codes, tallies = np.unique(codes, return_counts=True)
+            capped = np.minimum(tallies, kernels.MOST).astype(np.uint8)
+            self._admit(codes, capped, np.ones(len(codes), np.uint8), kernels.MISSING)
+
+    def turn(self) -> None:
+        """Let every set grow older once more; begin anew if the hit ratio has broken in."""
+        self._turn = (self._turn + 1) % 256
+        if self._recent.has_broken_in():
+            kernels.forget_counts(self._state)
+
+    def _admit(
+        self,
+        codes: Codes,
+        tallies: NDArray[np.uint8],
+        row_counts: NDArray[np.uint8],
+        kind: int,
+    ) -> tuple[NDArray[np.int64], Rows]:
+        """Return which candidates enter, and where; what they replace is dropped."""
+        entered, dropped = kernels.admit(
+            codes,
+            tallies,
+            row_counts,
+            kind,
+            self._table,
+            self._state,
+            self._aged,
+            self._turn,
+            self._strangers,
+            self._candidates,
+            self._places,
+            self._dropped,
+        )
+        if dropped:
+            self._rows.drop(self._dropped[:dropped])
+        self._telemetry.front_admissions += entered
+        return self._candidates[:entered], self._places[:entered]
+
+    def _store(self, places: Rows, columns: Sequence[pa.Array]) -> None:
+        """Put rows into the cache; those for which the arenas have no room are given up."""
+        fitting = min(len(places), self._rows.room(columns))
+        if fitting < len(places):
+            # A key of several rows must not lose some of them.
+            while fitting and self._same_key(places[fitting - 1], places[fitting]):
+                fitting -= 1
+            kernels.evict(places[fitting:], self._table, self._state, self._strangers)
+        if fitting:
+            self._rows.put(places[:fitting], [column[:fitting] for column in columns])
+
+    def _same_key(self, place: int, other: int) -> bool:
+        codes = self._table.reshape(-1)
+        return bool(codes[place] == codes[other])
+
+
+@dataclass(slots=True)
+class _HitRatio:
+    """The hit ratio of the turn under way, and of those before it."""
+
+    hits: int = 0
+    look_ups: int = 0
+    usual: float = 0.0
+
+    def add(self, hits: int, look_ups: int) -> None:
+        """Count some look-ups."""
+        self.hits += hits
+        self.look_ups += look_ups
+
+    def has_broken_in(self) -> bool:
+        """End the turn; return whether its hit ratio was far below the usual one."""
+        if not self.look_ups:
+            return False
+        ratio = self.hits / self.look_ups
+        broken = ratio < _BREAK * self.usual
+        self.usual = ratio if broken else self.usual + _WEIGHT * (ratio - self.usual)
+        self.hits = self.look_ups = 0
+        return broken

@@ -1,0 +1,244 @@
+"""The hot loops of the index joins: finding a code's page, waiting by page, matching a page.
+
+*Parts.* Sorted codes lie in several stretches, one for each partition of R (the first codes of
+its pages) and one for the index of the hot pages. A row of `parts` describes a stretch: where it
+begins and ends, and its *directory*, which says for equal ranges of codes where they begin in the
+stretch. With keys that are spread evenly a range holds a page or none, so a search takes a step
+or two instead of ⌈log₂ N_R⌉ mispredicted ones; with keys in clumps the binary search remains.
+
+*The queue of pages.* `newer` and `older` link the pages that anyone waits for, in the order in
+which their longest waiting tuple came. All tuples at home on a page leave together, so this is
+the order of the paper's queue of tuples, in space for pages. The last element is the anchor.
+"""
+
+# mypy: disallow_untyped_defs = False
+# mypy: disallow_untyped_calls = False
+
+import numpy as np
+from numba import njit, uint64
+
+from semistream.joins.kernels import BLOCK, NO_SLOT, find_code
+
+# Columns of `parts`.
+FIRST = 0
+LAST = 1  # exclusive
+DIRECTORY = 2  # where its directory begins
+RANGES = 3  # how many ranges the directory has; it has one entry more
+BASE = 4  # the first code
+SHIFT = 5  # a range is 2^shift codes
+COLUMNS = 6
+
+_GOLDEN = uint64(0x9E3779B97F4A7C15)
+_HALF = uint64(32)
+
+
+@njit(inline="always")
+def lower_bound(values, parts, part, directory, code):
+    """Return the first place in a stretch whose value is not less than the code, or its end.
+
+    Free of branches that depend on the code, as far as the directory leads: those would cost more
+    than all the rest.
+    """
+    base = parts[part, BASE]
+    offset = uint64(code) - uint64(base) if code > base else uint64(0)
+    nth = min(offset >> uint64(parts[part, SHIFT]), uint64(parts[part, RANGES] - 1))
+    at = np.int64(nth) + parts[part, DIRECTORY]
+    low = parts[part, FIRST] + directory[at]
+    high = parts[part, FIRST] + directory[at + 1]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if values[middle] < code:
+            low = middle + 1
+        else:
+            high = middle
+    return low + ((low < high) & (values[min(low, len(values) - 1)] < code))
+
+
+@njit(cache=True)
+def fill_directory(values, parts, part, directory):
+    """Write the directory of one stretch."""
+    first = parts[part, FIRST]
+    at = first
+    for i in range(parts[part, RANGES]):
+        bound = uint64(i) << uint64(parts[part, SHIFT])
+        while at < parts[part, LAST] and uint64(values[at]) - uint64(parts[part, BASE]) < bound:
+            at += 1
+        directory[parts[part, DIRECTORY] + i] = at - first
+    directory[parts[part, DIRECTORY] + parts[part, RANGES]] = parts[part, LAST] - first
+
+
+@njit(inline="always")
+def partition_of(code, parts):
+    """Return which partition a code belongs to."""
+    partitions = len(parts) - 1
+    return code % partitions if partitions > 1 else 0
+
+
+@njit(cache=True)
+def find_homes(codes, first_codes, hot_codes, hot_pages, parts, directory, is_unique, homes):
+    """Write the home of each code: the first page that may hold it.
+
+    Their partitions must have pages. A loop for each index, or the compiler would not keep them
+    free of branches.
+    """
+    for i in range(len(codes)):
+        code = codes[i]
+        part = partition_of(code, parts)
+        page = lower_bound(first_codes, parts, part, directory, code)
+        first, last = parts[part, FIRST], parts[part, LAST]
+        starts_with_it = first_codes[min(page, len(first_codes) - 1)] == code
+        # A partition may have hot pages only; then any of them tells that the code is not there.
+        least = first - (first == last)
+        homes[i] = max(least, page - 1 + (is_unique & (page < last) & starts_with_it))
+    if len(hot_codes):
+        for i in range(len(codes)):
+            at = lower_bound(hot_codes, parts, len(parts) - 1, directory, codes[i])
+            if at < len(hot_codes) and hot_codes[at] == codes[i]:
+                homes[i] = hot_pages[at]
+
+
+@njit(inline="always")
+def bucket_in_page(code, home, per_page):
+    """Return which of its home page's buckets a code belongs to."""
+    spread = (uint64(code) * _GOLDEN) >> _HALF
+    return home * per_page + np.int64((spread * uint64(per_page)) >> _HALF)
+
+
+@njit(cache=True)
+def enter(
+    codes,
+    slots,
+    slot_codes,
+    heads,
+    following,
+    per_page,
+    waiting,
+    newer,
+    older,
+    first_codes,
+    hot_codes,
+    hot_pages,
+    parts,
+    directory,
+    is_unique,
+):
+    """Put codes at free slots and into their pages' chains; a page that was empty queues up."""
+    anchor = len(waiting)
+    homes = np.empty(BLOCK, np.int64)
+    for start in range(0, len(codes), BLOCK):
+        block = codes[start : start + BLOCK]
+        find_homes(block, first_codes, hot_codes, hot_pages, parts, directory, is_unique, homes)
+        for i in range(len(block)):
+            code = block[i]
+            slot = slots[start + i]
+            home = homes[i]
+            bucket = bucket_in_page(code, home, per_page)
+            slot_codes[slot] = code
+            following[slot] = heads[bucket]
+            heads[bucket] = slot
+            if waiting[home] == 0:
+                newest = older[anchor]
+                newer[newest] = home
+                older[home] = newest
+                newer[home] = anchor
+                older[anchor] = home
+            waiting[home] += 1
+
+
+@njit(cache=True)
+def leave(first_page, last_page, waiting, newer, older):
+    """Take pages out of the queue, wherever in it they are; nobody waits for them any more."""
+    for page in range(first_page, last_page):
+        if waiting[page]:
+            newer[older[page]] = newer[page]
+            older[newer[page]] = older[page]
+            waiting[page] = 0
+
+
+@njit(cache=True)
+def next_awaited(waiting, start):
+    """Return the first page from `start` on, round the end, that anyone waits for."""
+    page = start
+    while waiting[page] == 0:
+        page += 1
+        if page == len(waiting):
+            page = 0
+    return page
+
+
+@njit(cache=True)
+def take_chains(first_bucket, last_bucket, heads, following, out_slots, out_buckets):
+    """Take the slots of some buckets' chains out of the table, as many as fit; return how many.
+
+    Call again for the same buckets until it returns 0.
+    """
+    taken = 0
+    for bucket in range(first_bucket, last_bucket):
+        if taken == len(out_slots):
+            break
+        out_slots[taken] = heads[bucket]
+        out_buckets[taken] = bucket
+        if heads[bucket] != NO_SLOT:
+            heads[bucket] = NO_SLOT
+            taken += 1
+    at = 0
+    while at < taken:
+        older = following[out_slots[at]]
+        if older != NO_SLOT:
+            if taken < len(out_slots):
+                out_slots[taken] = older
+                out_buckets[taken] = out_buckets[at]
+                taken += 1
+            else:
+                heads[out_buckets[at]] = older
+        at += 1
+    return taken
+
+
+@njit(cache=True)
+def match_pages(
+    codes,
+    wanted,
+    homes,
+    row_bounds,
+    parts,
+    first_page,
+    last_page,
+    position,
+    out_rows,
+    out_wanted,
+):
+    """Find wanted codes among the codes of some pages; return how many pairs there are.
+
+    Writes (row, index into wanted) pairs and stops when the output is full; `position` is
+    ``[next wanted, first match of it still to be written]`` and is updated in place. Complete when
+    ``position[0] == len(wanted)``. A code's first match lies on its home page, or, on a clustered
+    one, on the page after it in its partition; or, if these were read before, at the very start.
+    """
+    found = 0
+    index = position[0]
+    resume = position[1]
+    base = row_bounds[first_page]
+    last = len(codes) - 1
+    while index < len(wanted):
+        home = homes[index]
+        part = partition_of(wanted[index], parts)
+        is_hot = home < parts[part, FIRST]
+        beyond = home + 1 if is_hot else min(home + 2, last_page, parts[part, LAST])
+        low = max(0, row_bounds[home] - base)
+        high = max(low, min(last, row_bounds[beyond] - base - 1))
+        row = max(resume, find_code(codes, low, high, wanted[index]))
+        while row <= last and codes[row] == wanted[index]:
+            if found == len(out_rows):
+                position[0] = index
+                position[1] = row
+                return found
+            out_rows[found] = row
+            out_wanted[found] = index
+            found += 1
+            row += 1
+        resume = 0
+        index += 1
+    position[0] = index
+    position[1] = 0
+    return found
