@@ -25,7 +25,7 @@ from semistream.columns import (
     width_bytes,
 )
 from semistream.joins.front_kernels import tally
-from semistream.joins.kernels import gather_bytes, rows_in_runs, starts_of, touched_pages
+from semistream.joins.kernels import gather_bytes, plan_reads, starts_of
 from semistream.joins.rows import gather_from_chunks
 from semistream.relation.layout import part_names
 from semistream.relation.reader import CODES, PageReader
@@ -105,12 +105,12 @@ class DiskBuffer:
         """Return columns of the rows, which ascend and count from the first row loaded."""
         if not columns:
             return []
-        bounds = self._reader.row_bounds
-        touched = touched_pages(rows, bounds, self._first, self._last)
-        firsts, lasts = merge_runs(touched, self._first)
-        places = rows_in_runs(rows, bounds, self._first, firsts, lasts)
-        runs = list(zip(firsts.tolist(), lasts.tolist(), strict=True))
-        return [self._gather_column(column, rows, places, runs) for column in columns]
+        runs = np.empty((2, self._last - self._first), np.int64)
+        places = np.empty(len(rows), np.int64)
+        pages = (self._reader.row_bounds, self._first, self._last, READ_THROUGH_PAGES)
+        count = plan_reads(rows, *pages, runs[0], runs[1], places)
+        wanted = list(zip(*runs[:, :count].tolist(), strict=True))
+        return [self._gather_column(column, rows, places, wanted) for column in columns]
 
     def _gather_column(
         self,
@@ -124,21 +124,6 @@ class DiskBuffer:
             return slab.from_codes(self.codes[rows])
         self.bytes_read += slab.load(runs)
         return slab.gather(places)
-
-
-def merge_runs(
-    touched: NDArray[np.bool_], first_page: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return first and last (exclusive) pages of the runs to read, short gaps read along.
-
-    >>> merge_runs(np.array([1, 0, 1, 0, 0, 0, 0, 1], bool), 10)
-    (array([10, 17]), array([13, 18]))
-    """
-    pages = np.flatnonzero(touched) + first_page
-    breaks = np.flatnonzero(np.diff(pages) > READ_THROUGH_PAGES + 1)
-    firsts = pages[np.concatenate([[0], breaks + 1])]
-    lasts = pages[np.concatenate([breaks, [len(pages) - 1]])] + 1
-    return firsts, lasts
 
 
 class Slab:

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from semistream.joins import front_kernels as kernels
 from semistream.joins.diskbuffer import value_bytes
-from semistream.joins.rows import RowStore, base_bytes, row_bytes
+from semistream.joins.rows import RowStore, base_bytes, record_dtype, row_bytes
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import PageReader
 
@@ -56,6 +56,7 @@ _ENTRY_BYTES = 8 + 1 + 1 / kernels.WAYS + 8 * (2 + MOST_ROWS_PER_KEY) / _PLACES_
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
 _WEIGHT = 0.25  # of a turn in the usual ratio
+_LINE_BYTES = 64
 _LEAST_SETS = 2 * _PLACES_PER_ADMISSION
 
 
@@ -148,13 +149,12 @@ class TupleCache:
         self._telemetry = telemetry
         self._names = columns.schema.names
         self._strangers = kernels.find_strangers(set_count)
-        self._table = np.empty((set_count, kernels.WAYS), np.int64)
+        self._table = _aligned((set_count, kernels.WAYS))
         kernels.fill_with_strangers(self._table, self._strangers)
         self._state = np.zeros(self._table.size, np.uint8)
         codes = self._table.reshape(-1)
-        self._rows = RowStore(
-            columns.schema, len(codes), columns.value_bytes, columns.implied, codes
-        )
+        records = np.zeros(len(codes), record_dtype(columns.schema, columns.implied))
+        self._rows = RowStore(columns.schema, records, columns.value_bytes, columns.implied, codes)
         self._aged = np.zeros(set_count, np.uint8)
         self._turn = 1
         self._recent = _HitRatio()
@@ -268,6 +268,13 @@ class TupleCache:
     def _same_key(self, place: int, other: int) -> bool:
         codes = self._table.reshape(-1)
         return bool(codes[place] == codes[other])
+
+
+def _aligned(shape: tuple[int, int]) -> Codes:
+    """Return an array whose rows of `WAYS` codes each lie in one cache line."""
+    raw = np.empty(shape[0] * shape[1] + kernels.WAYS, np.int64)
+    skip = -raw.ctypes.data % _LINE_BYTES // raw.itemsize
+    return raw[skip : skip + shape[0] * shape[1]].reshape(shape)
 
 
 @dataclass(slots=True)

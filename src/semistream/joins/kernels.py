@@ -290,37 +290,45 @@ def first_matches(matched, slots):
 
 
 @njit(cache=True)
-def touched_pages(rows, row_bounds, first_page, last_page):
-    """Return, for each page of a range, whether any row lies on it; rows roughly ascend."""
-    touched = np.zeros(last_page - first_page, np.bool_)
+def plan_reads(
+    rows, row_bounds, first_page, last_page, most_gap, out_firsts, out_lasts, out_places
+):
+    """Choose which runs of pages to read for some rows of a page range; return how many runs.
+
+    Rows count from the range's first. Pages without a wanted row are read along where at most
+    `most_gap` of them lie between two others. Writes the runs' first and last (exclusive) pages,
+    and for each row its place among the rows of all runs, back to back. Runs are few.
+    """
     base = row_bounds[first_page]
-    page = first_page
+    is_wanted = np.zeros(last_page - first_page, np.bool_)
+    # Pages have about as many rows each: the guess is right or next to it.
+    pages_per_row = (last_page - first_page) / np.float64(row_bounds[last_page] - base)
     for row in rows:
+        page = first_page + np.int64(row * pages_per_row)
         while row + base >= row_bounds[page + 1]:
             page += 1
         while row + base < row_bounds[page]:
             page -= 1
-        touched[page - first_page] = True
-    return touched
-
-
-@njit(cache=True)
-def rows_in_runs(rows, row_bounds, first_page, run_firsts, run_lasts):
-    """Renumber rows of a page range as rows of some runs of its pages; rows roughly ascend."""
-    places = np.empty(len(rows), np.int64)
-    base = row_bounds[first_page]
+        is_wanted[page - first_page] = True
+    count = 0
+    for page in range(first_page, last_page):
+        if is_wanted[page - first_page]:
+            if count == 0 or page - out_lasts[count - 1] > most_gap:
+                out_firsts[count] = page
+                count += 1
+            out_lasts[count - 1] = page + 1
     run = 0
     before = 0  # rows in the runs that lie behind
     for i in range(len(rows)):
         row = rows[i] + base
-        while row >= row_bounds[run_lasts[run]]:
-            before += row_bounds[run_lasts[run]] - row_bounds[run_firsts[run]]
+        while row >= row_bounds[out_lasts[run]]:
+            before += row_bounds[out_lasts[run]] - row_bounds[out_firsts[run]]
             run += 1
-        while row < row_bounds[run_firsts[run]]:
+        while row < row_bounds[out_firsts[run]]:
             run -= 1
-            before -= row_bounds[run_lasts[run]] - row_bounds[run_firsts[run]]
-        places[i] = row - row_bounds[run_firsts[run]] + before
-    return places
+            before -= row_bounds[out_lasts[run]] - row_bounds[out_firsts[run]]
+        out_places[i] = row - row_bounds[out_firsts[run]] + before
+    return count
 
 
 @njit(cache=True)

@@ -55,7 +55,9 @@ class ResidentTable:
         whole = [(0, reader.page_count)]
         self._codes = np.empty(reader.row_count, np.int64)
         self.bytes_read = 8 * reader.read_codes(0, reader.page_count, self._codes)
-        self._table = HashTable(Buckets.choose(reader, reader.row_count), self._codes, _OUTPUT_ROWS)
+        buckets = Buckets.choose(reader, reader.row_count)
+        following = np.empty(reader.row_count, np.int32)
+        self._table = HashTable(buckets, self._codes, following, _OUTPUT_ROWS)
         self._table.insert(self._codes)
         self._slabs = {}
         for column in columns:

@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from semistream.joins import room_kernels as kernels
 from semistream.joins.kernels import NO_SLOT
 from semistream.joins.pageindex import PageIndex
-from semistream.joins.rows import RowStore, Slots, row_bytes
+from semistream.joins.rows import RowStore, Slots, record_dtype, row_bytes
+from semistream.joins.window import TABLE_FIELDS
 
-_BYTES_PER_TUPLE = 8 + 4 + 4 + 1 + 4
+_BYTES_BESIDES = 4 + 1 + 4
 BYTES_PER_PAGE = 12 + 4
 
 
@@ -39,7 +40,7 @@ def room_bytes_per_tuple(
     schema: pa.Schema, value_bytes: Sequence[float], implied: int | None
 ) -> int:
     """Return what a waiting tuple takes, a bucket included."""
-    return ceil(_BYTES_PER_TUPLE + row_bytes(schema, value_bytes, implied))
+    return ceil(_BYTES_BESIDES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,14 @@ class WaitingRoom:
         self._index = index
         self._per_page = max(1, capacity // pages)
         self._heads = np.full(pages * self._per_page, NO_SLOT, np.int32)
-        self._following = np.full(capacity, NO_SLOT, np.int32)
-        self._slot_codes = np.zeros(capacity, np.int64)
+        records = np.zeros(capacity, record_dtype(schema, implied, TABLE_FIELDS))
+        self._slot_codes = records["code"]
+        self._following = records["next"]
         self._free = np.arange(capacity - 1, -1, -1, dtype=np.int32)
         self._newer = np.full(pages + 1, pages, np.int32)
         self._older = np.full(pages + 1, pages, np.int32)
-        self._rows = RowStore(schema, capacity, value_bytes, implied, self._slot_codes)
-        self._out_slots = np.empty(most_taken, np.int64)
-        self._out_buckets = np.empty(most_taken, np.int64)
+        self._rows = RowStore(schema, records, value_bytes, implied, self._slot_codes)
+        self._most_taken = most_taken
 
     def room(self, batch: pa.RecordBatch) -> int:
         """Return how many of the batch's first rows can enter now."""
@@ -119,12 +120,14 @@ class WaitingRoom:
     def take(self, first_page: int, last_page: int) -> Iterator[Taken]:
         """Take the tuples at home on some pages out of the table; they keep rows and slots."""
         kernels.leave(first_page, last_page, self.waiting, self._newer, self._older)
-        buckets = first_page * self._per_page, last_page * self._per_page
-        chains = (self._heads, self._following, self._out_slots, self._out_buckets)
-        while count := int(kernels.take_chains(*buckets, *chains)):
-            slots = self._out_slots[:count].copy()
-            homes = self._out_buckets[:count] // self._per_page
-            yield Taken(slots, self._slot_codes[slots], homes)
+        chains = (self._heads, self._per_page, self._slot_codes, self._following)
+        while True:
+            taken = Taken(*(np.empty(self._most_taken, np.int64) for _ in range(3)))
+            out = (taken.slots, taken.codes, taken.homes)
+            count = int(kernels.take_chains(first_page, last_page, *chains, *out))
+            if count == 0:
+                return
+            yield Taken(*(column[:count] for column in out))
 
     def release(self, slots: Slots) -> None:
         """Let tuples go that were taken out."""

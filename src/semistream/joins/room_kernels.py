@@ -167,30 +167,45 @@ def next_awaited(waiting, start):
 
 
 @njit(cache=True)
-def take_chains(first_bucket, last_bucket, heads, following, out_slots, out_buckets):
-    """Take the slots of some buckets' chains out of the table, as many as fit; return how many.
+def take_chains(
+    first_page,
+    last_page,
+    heads,
+    per_page,
+    slot_codes,
+    following,
+    out_slots,
+    out_codes,
+    out_homes,
+):
+    """Take the tuples of some pages out of the table, as many as fit; return how many.
 
-    Call again for the same buckets until it returns 0.
+    All chains are followed at once, a step at a time, so that their misses overlap. Call again for
+    the same pages until it returns 0.
     """
     taken = 0
-    for bucket in range(first_bucket, last_bucket):
-        if taken == len(out_slots):
+    for page in range(first_page, last_page):
+        if taken + per_page > len(out_slots) and taken:
             break
-        out_slots[taken] = heads[bucket]
-        out_buckets[taken] = bucket
-        if heads[bucket] != NO_SLOT:
+        for bucket in range(page * per_page, (page + 1) * per_page):
+            if taken == len(out_slots):
+                break
+            out_slots[taken] = heads[bucket]
+            out_homes[taken] = page
+            taken += heads[bucket] != NO_SLOT
             heads[bucket] = NO_SLOT
-            taken += 1
     at = 0
     while at < taken:
-        older = following[out_slots[at]]
+        slot = out_slots[at]
+        older = following[slot]
+        out_codes[at] = slot_codes[slot]
         if older != NO_SLOT:
             if taken < len(out_slots):
                 out_slots[taken] = older
-                out_buckets[taken] = out_buckets[at]
+                out_homes[taken] = out_homes[at]
                 taken += 1
             else:
-                heads[out_buckets[at]] = older
+                heads[bucket_in_page(out_codes[at], out_homes[at], per_page)] = older
         at += 1
     return taken
 

@@ -1,10 +1,12 @@
 """Rows at rest: columns of waiting tuples or of cached rows, addressed by slot.
 
 There is a fixed number of slots. For each column a store of its own keeps the values of all
-slots, in the encodings of `semistream.columns`:
+slots, in the encodings of `semistream.columns`. Fields of fixed width, among them what a hash table
+keeps of each tuple, lie together in one record per slot, so that a tuple costs one cache miss
+instead of one for each column; a column is then a view with strides.
 
 =============  ==============================================================================
-`FixedStore`   one array, one element per slot
+`FixedStore`   a field of the records
 `CodeStore`    nothing: a lone integer key is its code
 `BytesStore`   an arena that rows are appended to; what has left is squeezed out when it is full
 `NestedStore`  the Arrow arrays as they came; each is dropped when its last row has left
@@ -14,10 +16,11 @@ Memory: allocated once, at construction, except for `NestedStore`, which holds a
 Slots and, for variable widths, bytes are both limits; `room` says how many rows still fit.
 """
 
-from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -30,7 +33,6 @@ from semistream.columns import (
     numpy_dtype,
     split_bytes,
     split_fixed,
-    width_bytes,
 )
 from semistream.joins import kernels
 
@@ -61,20 +63,38 @@ class ColumnStore(Protocol):
         ...
 
 
-def bytes_per_slot(dtype: pa.DataType, value_bytes: float) -> float:
-    """Return what a slot takes in the store of a type whose values take so much on average."""
-    encoding = encoding_of(dtype)
-    if encoding is Encoding.FIXED:
-        return width_bytes(dtype) + 1
-    if encoding is Encoding.BYTES:
-        return 8 + 1 + ARENA_SLACK * (value_bytes + kernels.RECORD_HEADER_BYTES)
-    return 8 + ARENA_SLACK * value_bytes
+def record_dtype(
+    schema: pa.Schema, implied: int | None = None, header: Mapping[str, npt.DTypeLike] | None = None
+) -> np.dtype[np.void]:
+    """Return the layout of a slot's record: the header's fields, and the columns of fixed width.
+
+    Columns are named by their place in the schema. Wide fields come first, so little is padded.
+    """
+    fields: dict[str, npt.DTypeLike] = dict(header or {})
+    for i, field in enumerate(schema):
+        if i != implied and encoding_of(field.type) is Encoding.FIXED:
+            fields[str(i)] = numpy_dtype(field.type)
+    ordered = sorted(fields.items(), key=lambda item: -np.dtype(item[1]).itemsize)
+    return np.dtype(ordered, align=True)
 
 
-def row_bytes(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None = None) -> float:
-    """Return what a row takes in a `RowStore`; an implied key column takes nothing."""
-    columns = zip(schema, value_bytes, strict=True)
-    return sum(bytes_per_slot(f.type, v) for i, (f, v) in enumerate(columns) if i != implied)
+def row_bytes(
+    schema: pa.Schema,
+    value_bytes: Sequence[float],
+    implied: int | None = None,
+    header: Mapping[str, npt.DTypeLike] | None = None,
+) -> float:
+    """Return what a slot takes: its record, and what the stores of its columns keep besides."""
+    size = float(record_dtype(schema, implied, header).itemsize)
+    for i, (field, value) in enumerate(zip(schema, value_bytes, strict=True)):
+        encoding = encoding_of(field.type)
+        if encoding is Encoding.FIXED:
+            size += i != implied  # a validity byte
+        elif encoding is Encoding.BYTES:
+            size += 8 + 1 + ARENA_SLACK * (value + kernels.RECORD_HEADER_BYTES)
+        else:
+            size += 8 + ARENA_SLACK * value
+    return size
 
 
 def base_bytes(schema: pa.Schema) -> int:
@@ -89,10 +109,8 @@ def average_value_bytes(column: pa.Array) -> float:
 
 
 def make_store(dtype: pa.DataType, capacity: int, value_bytes: float) -> ColumnStore:
-    """Return the store for a column of a plain type."""
+    """Return the store for a column of varying width."""
     encoding = encoding_of(dtype)
-    if encoding is Encoding.FIXED:
-        return FixedStore(dtype, capacity)
     if encoding is Encoding.BYTES:
         value_bytes += kernels.RECORD_HEADER_BYTES
     arena_bytes = int(capacity * value_bytes * ARENA_SLACK) + ARENA_BASE_BYTES
@@ -119,13 +137,13 @@ class _NullTracker:
 
 
 class FixedStore:
-    """A column of fixed width: one array element per slot."""
+    """A column of fixed width: a field of the records."""
 
-    def __init__(self, dtype: pa.DataType, capacity: int) -> None:
-        """Allocate all slots."""
+    def __init__(self, dtype: pa.DataType, values: NDArray[Any]) -> None:
+        """Keep values in an array of one element per slot."""
         self._dtype = dtype
-        self._values = np.zeros(capacity, numpy_dtype(dtype))
-        self._nulls = _NullTracker(capacity)
+        self._values = values
+        self._nulls = _NullTracker(len(values))
 
     def room(self, column: pa.Array) -> int:
         """All fit: slots are the only limit."""
@@ -311,12 +329,12 @@ class RowStore:
     def __init__(
         self,
         schema: pa.Schema,
-        capacity: int,
+        records: NDArray[np.void],
         value_bytes: Sequence[float],
         implied: int | None = None,
         codes: NDArray[np.int64] | None = None,
     ) -> None:
-        """Allocate a store for each column, given the average size of its values.
+        """Make a store for each column, given the records and the average size of values.
 
         The column `implied`, if any, is not stored: its values are the codes at the slots.
         """
@@ -325,8 +343,10 @@ class RowStore:
             if i == implied:
                 assert codes is not None
                 self._stores.append(CodeStore(field.type, codes))
+            elif encoding_of(field.type) is Encoding.FIXED:
+                self._stores.append(FixedStore(field.type, records[str(i)]))
             else:
-                self._stores.append(make_store(field.type, capacity, size))
+                self._stores.append(make_store(field.type, len(records), size))
 
     def room(self, columns: Sequence[pa.Array]) -> int:
         """Return how many of the first rows every column has room for."""

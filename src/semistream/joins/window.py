@@ -27,14 +27,15 @@ from numpy.typing import NDArray
 
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
-from semistream.joins.rows import RowStore, Slots, base_bytes, row_bytes
+from semistream.joins.rows import RowStore, Slots, base_bytes, record_dtype, row_bytes
 
-_TABLE_BYTES_PER_TUPLE = 8 + 4 + 4 + 1
+TABLE_FIELDS = {"code": np.int64, "next": np.int32}
+_BYTES_BESIDES = 4 + 1
 
 
 def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None) -> int:
     """Return what a waiting tuple takes, its share of the hash table included."""
-    return ceil(_TABLE_BYTES_PER_TUPLE + row_bytes(schema, value_bytes, implied))
+    return ceil(_BYTES_BESIDES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
 
 
 def window_base_bytes(schema: pa.Schema) -> int:
@@ -45,11 +46,18 @@ def window_base_bytes(schema: pa.Schema) -> int:
 class HashTable:
     """Chains of codes by bucket, over a ring of slots. The window's H, and `resident`'s table."""
 
-    def __init__(self, buckets: Buckets, slot_codes: NDArray[np.int64], most_pairs: int) -> None:
-        """Make an empty table whose slots keep their codes in the given array."""
+    def __init__(
+        self,
+        buckets: Buckets,
+        slot_codes: NDArray[np.int64],
+        following: NDArray[np.int32],
+        most_pairs: int,
+    ) -> None:
+        """Make an empty table whose slots keep codes and chains in the given arrays."""
         self._buckets = buckets
         self._heads = np.full(buckets.count, kernels.NO_SLOT, np.int32)
-        self._following = np.full(len(slot_codes), kernels.NO_SLOT, np.int32)
+        self._following = following
+        self._following[:] = kernels.NO_SLOT
         self._slot_codes = slot_codes
         self._candidates = kernels.make_candidates()
         self._out_probes = np.empty(most_pairs, np.int64)
@@ -113,9 +121,10 @@ class Window:
         self.capacity = capacity
         self.queue: deque[int] = deque()
         self.matched = np.zeros(capacity, np.uint8)
-        self._codes = np.zeros(capacity, np.int64)
-        self.table = HashTable(buckets, self._codes, most_pairs)
-        self._rows = RowStore(schema, capacity, value_bytes, implied, self._codes)
+        records = np.zeros(capacity, record_dtype(schema, implied, TABLE_FIELDS))
+        self._codes = records["code"]
+        self.table = HashTable(buckets, self._codes, records["next"], most_pairs)
+        self._rows = RowStore(schema, records, value_bytes, implied, self._codes)
 
     @property
     def count(self) -> int:

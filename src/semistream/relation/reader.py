@@ -276,7 +276,11 @@ class PageReader:
 
     def _stretches(self, part: _Part, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Split a range of pages into runs that lie together in one file."""
-        if last - first <= 1:
+        # Offsets ascend from page to page, but for one step back behind the hot pages: a range
+        # that is as long in the file as its pages together lies in one piece.
+        end = int(part.offsets[last - 1]) + part.size_bytes(last - 1, last)
+        in_one_file = self._file_index[first] == self._file_index[last - 1]
+        if in_one_file and end - int(part.offsets[first]) == part.size_bytes(first, last):
             yield (first, last)
             return
         sizes = np.diff(part.ends[first:last]) * part.unit_bytes
