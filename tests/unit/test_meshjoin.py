@@ -30,7 +30,7 @@ from semistream.testing import same_rows
 
 def tactic(pages: int, pages_per_read: int, start_page: int = 0) -> MeshJoin:
     reads = ceil(pages / pages_per_read)
-    return MeshJoin(pages, pages_per_read, 5, reads, output_rows=64, start_page=start_page)
+    return MeshJoin(MeshJoinSettings(pages_per_read, 5 * reads, reads, 64), pages, start_page)
 
 
 def empty_window(capacity: int = 100) -> Window:
@@ -42,7 +42,7 @@ def test_a_cycle_covers_every_page_once(pages: int, pages_per_read: int, start: 
     pages_per_read, start = min(pages, pages_per_read), start % pages
     mesh, window = tactic(pages, pages_per_read, start), empty_window()
     for cycle in range(3):
-        reads = [mesh.next_pages(window) for _ in range(mesh.reads_per_cycle)]
+        reads = [mesh.next_pages(window) for _ in range(mesh.settings.reads_per_cycle)]
         covered = [page for first, last in reads for page in range(first, last)]
         assert sorted(covered) == list(range(pages)), cycle
         assert all(last - first <= pages_per_read for first, last in reads)
@@ -51,7 +51,7 @@ def test_a_cycle_covers_every_page_once(pages: int, pages_per_read: int, start: 
 
 def test_a_batch_leaves_after_a_cycle() -> None:
     mesh, window = tactic(pages=9, pages_per_read=4), empty_window()
-    assert mesh.reads_per_cycle == 3
+    assert mesh.settings.reads_per_cycle == 3
     left = []
     for batch in (5, 0, 2, 5, 0):
         left.append(mesh.leaving(window))
@@ -117,11 +117,11 @@ def test_output_and_effort_from_any_start(
     out = pa.Table.from_batches(operator.join(stream.to_batches(max_chunksize=700)))
     assert same_rows(out, expected)
     mesh, counted = recorder.mesh, operator.telemetry
-    entries = ceil(N_STREAM / mesh.tuples_per_read)
+    entries = ceil(N_STREAM / mesh.settings.tuples_per_read)
     assert counted.window_rows_peak <= mesh.window_tuples
-    assert counted.iterations <= entries + mesh.reads_per_cycle
-    assert counted.pages_scanned <= (entries + mesh.reads_per_cycle) * mesh.pages_per_read
-    cycles = ceil((entries + mesh.reads_per_cycle) / mesh.reads_per_cycle)
+    assert counted.iterations <= entries + mesh.settings.reads_per_cycle
+    assert counted.pages_scanned <= (entries + mesh.settings.reads_per_cycle) * mesh.pages_per_read
+    cycles = ceil((entries + mesh.settings.reads_per_cycle) / mesh.settings.reads_per_cycle)
     assert counted.pages_scanned <= cycles * relation.page_count
     assert counted.pages_scanned >= relation.page_count
 
@@ -134,7 +134,7 @@ def test_budgets_reach_from_many_reads_to_one(relation: ss.Relation) -> None:
         spec = resolve(relation, pa.schema([("k", pa.int64())]))
         operator = WindowJoin(relation, spec, memory, recorder)
         list(operator.join([pa.record_batch({"k": [1]})]))
-        reads.append(recorder.mesh.reads_per_cycle)
+        reads.append(recorder.mesh.settings.reads_per_cycle)
     assert reads[0] > reads[1] > reads[2] == 1
 
 
@@ -145,7 +145,7 @@ def test_a_lone_tuple_costs_one_cycle(relation: ss.Relation) -> None:
     operator = WindowJoin(relation, spec, 200_000, recorder)
     out = pa.Table.from_batches(operator.join(stream.to_batches()))
     assert out.num_rows == 2
-    assert operator.telemetry.iterations == recorder.mesh.reads_per_cycle
+    assert operator.telemetry.iterations == recorder.mesh.settings.reads_per_cycle
     assert operator.telemetry.pages_scanned == relation.page_count
 
 
@@ -163,7 +163,7 @@ def test_a_tuple_leaves_though_the_stream_only_pauses(relation: ss.Relation) -> 
             yield pa.record_batch([pa.array(keys, pa.int64())], schema=schema)
 
     assert next(operator.join(source())).to_pylist() == [{"k": 1}]
-    assert 1 < pulled <= recorder.mesh.reads_per_cycle + 1
+    assert 1 < pulled <= recorder.mesh.settings.reads_per_cycle + 1
 
 
 @st.composite

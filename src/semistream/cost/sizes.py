@@ -13,6 +13,7 @@ class Sizes:
     ===================  ======================================================================
     `page_count`         N_R
     `disk_bytes(b)`      b · v_P; only the columns that are read count, so v_P depends on them
+    `pinned_bytes(l)`    l · v_P of `xhybridjoin.txt`: pages that stay in memory
     `tuple_bytes`        f · v_S + sizeof(ptr): a waiting tuple in H, with its place in Q
     `window_base_bytes`  (not in the paper) what a window takes however small it is
     `output_row_bytes`   (not in the paper) a row of the output buffer
@@ -22,6 +23,7 @@ class Sizes:
 
     page_count: int
     disk_bytes: Callable[[int], int]
+    pinned_bytes: Callable[[int], int]
     tuple_bytes: int
     window_base_bytes: int
     output_row_bytes: int

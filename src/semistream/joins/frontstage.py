@@ -40,7 +40,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.joins import front_kernels as kernels
-from semistream.joins.diskbuffer import value_bytes
+from semistream.joins.diskbuffer import DiskBuffer, value_bytes
 from semistream.joins.rows import RowStore, base_bytes, record_dtype, row_bytes
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import PageReader
@@ -64,6 +64,7 @@ class FrontStage(Protocol):
     """Settles stream tuples before they have to wait."""
 
     pairs_per_tuple: int
+    learns_from_matches: bool
 
     def matches(
         self, codes: Codes, waits: NDArray[np.bool_]
@@ -84,6 +85,10 @@ class FrontStage(Protocol):
 
     def learn_missing(self, codes: Codes) -> None:
         """Note that waiting tuples had keys which R does not have."""
+        ...
+
+    def pages_loaded(self, first: int, last: int, disk: DiskBuffer) -> None:
+        """Note which pages are in the disk buffer."""
         ...
 
     def turn(self) -> None:
@@ -141,6 +146,8 @@ class CachedColumns:
 
 class TupleCache:
     """The front stage of CMESHJOIN: single rows of R, those that are asked for most."""
+
+    learns_from_matches = True
 
     def __init__(self, columns: CachedColumns, set_count: int, telemetry: Telemetry) -> None:
         """Allocate an empty cache of ``set_count * WAYS`` rows; there must be two sets or more."""
@@ -220,6 +227,9 @@ class TupleCache:
             codes, tallies = np.unique(codes, return_counts=True)
             capped = np.minimum(tallies, kernels.MOST).astype(np.uint8)
             self._admit(codes, capped, np.ones(len(codes), np.uint8), kernels.MISSING)
+
+    def pages_loaded(self, first: int, last: int, disk: DiskBuffer) -> None:
+        """Rows are learnt when they match, not before."""
 
     def turn(self) -> None:
         """Let every set grow older once more; begin anew if the hit ratio has broken in."""

@@ -31,6 +31,7 @@ from semistream.joins import room_kernels as kernels
 from semistream.joins.frontstage import MakeFront
 from semistream.joins.operator import SAMPLE_ROWS, StreamJoin
 from semistream.joins.pageindex import PageIndex
+from semistream.joins.pinned import PinnedPages
 from semistream.joins.room import BYTES_PER_PAGE, Taken, WaitingRoom, room_bytes_per_tuple
 from semistream.joins.rows import ARENA_SLACK, average_value_bytes, base_bytes
 from semistream.joins.spec import JoinSpec
@@ -103,10 +104,14 @@ class IndexJoin(StreamJoin):
         self.ledger.reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
         self.ledger.reserve("waiting room", sizes.window_bytes(settings.waiting_tuples))
         self.ledger.reserve("output buffer", settings.output_rows * sizes.output_row_bytes)
-        value_bytes = self._use_spare_bytes(value_bytes, settings.waiting_tuples)
         self._pages_per_read = settings.pages_per_read
         self._output_rows = settings.output_rows
         self._index = PageIndex(self._reader)
+        if settings.pinned_pages:
+            self.ledger.reserve("pinned pages", sizes.pinned_bytes(settings.pinned_pages))
+            pinned = (self._reader, self._read_columns, self._index, settings.pinned_pages)
+            self._front = PinnedPages(*pinned, self.telemetry)
+        value_bytes = self._use_spare_bytes(value_bytes, settings.waiting_tuples)
         self._disk = self._disk_buffer(settings.pages_per_read)
         self._window = WaitingRoom(
             self._spec.stream_schema,
@@ -135,6 +140,7 @@ class IndexJoin(StreamJoin):
         return Sizes(
             page_count=self._reader.page_count,
             disk_bytes=self._disk_bytes,
+            pinned_bytes=self._pinned_bytes,
             tuple_bytes=room_bytes_per_tuple(schema, value_bytes, self._implied),
             window_base_bytes=base_bytes(schema) + BYTES_PER_PAGE * (self._reader.page_count + 1),
             output_row_bytes=self._output_row_bytes(value_bytes) + 8,

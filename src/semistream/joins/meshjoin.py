@@ -36,7 +36,11 @@ leaves w = 1 still runs. A stream shorter than the window costs one cycle and a 
 
 from dataclasses import dataclass, field
 
-from semistream.cost.meshjoin import least_memory_bytes, settings_for_budget
+from semistream.cost.meshjoin import (
+    MeshJoinSettings,
+    least_memory_bytes,
+    settings_for_budget,
+)
 from semistream.cost.sizes import Sizes
 from semistream.joins.window import Window
 
@@ -45,11 +49,8 @@ from semistream.joins.window import Window
 class MeshJoin:
     """The tactic of MESHJOIN."""
 
+    settings: MeshJoinSettings
     page_count: int
-    pages_per_read: int  # b
-    tuples_per_read: int  # w
-    reads_per_cycle: int  # k
-    output_rows: int
     start_page: int = 0
     _reads_done: int = field(default=0, init=False)
 
@@ -62,31 +63,35 @@ class MeshJoin:
     def for_budget(cls, sizes: Sizes, budget_bytes: int, *, start_page: int = 0) -> "MeshJoin":
         """Return MESHJOIN with w and b chosen for a budget."""
         settings = settings_for_budget(sizes, budget_bytes)
-        return cls(
-            page_count=sizes.page_count,
-            pages_per_read=settings.pages_per_read,
-            tuples_per_read=settings.tuples_per_read,
-            reads_per_cycle=settings.reads_per_cycle,
-            output_rows=settings.output_rows,
-            start_page=start_page % sizes.page_count,
-        )
+        return cls(settings, sizes.page_count, start_page % sizes.page_count)
+
+    @property
+    def pages_per_read(self) -> int:
+        """The disk buffer, b."""
+        return self.settings.pages_per_read
 
     @property
     def window_tuples(self) -> int:
         """The size of the sliding window, w·N_R/b."""
-        return self.tuples_per_read * self.reads_per_cycle
+        return self.settings.window_tuples
+
+    @property
+    def output_rows(self) -> int:
+        """How many rows an output batch has at most."""
+        return self.settings.output_rows
 
     def leaving(self, window: Window) -> int:
         """Lines 3-6: once Q is full, its oldest batch leaves."""
-        return window.queue.popleft() if len(window.queue) == self.reads_per_cycle else 0
+        return window.queue.popleft() if len(window.queue) == self.settings.reads_per_cycle else 0
 
     def entering(self, window: Window) -> int:
         """Line 7: w tuples enter."""
-        return self.tuples_per_read
+        return self.settings.tuples_per_read
 
     def next_pages(self, window: Window) -> tuple[int, int]:
         """Line 2: the next b pages of the cycle."""
-        read = (self.start_page // self.pages_per_read + self._reads_done) % self.reads_per_cycle
+        first_read = self.start_page // self.pages_per_read
+        read = (first_read + self._reads_done) % self.settings.reads_per_cycle
         self._reads_done += 1
         first = read * self.pages_per_read
         return first, min(first + self.pages_per_read, self.page_count)

@@ -35,6 +35,7 @@ from semistream.joins.buckets import Buckets
 from semistream.joins.diskbuffer import DiskBuffer, disk_buffer_bytes
 from semistream.joins.diskbuffer import value_bytes as column_bytes
 from semistream.joins.frontstage import SHARE, FrontStage, MakeFront, Matched
+from semistream.joins.pinned import pinned_part_bytes
 from semistream.joins.rows import Slots, average_value_bytes
 from semistream.joins.spec import JoinSpec, read_columns
 from semistream.joins.stream import Arrived, Routing, StreamBuffer
@@ -222,6 +223,9 @@ class StreamJoin(ABC):
         tallies = self._make_front is not None
         return disk_buffer_bytes(self._reader, self._read_columns, pages, tallies)
 
+    def _pinned_bytes(self, pages: int) -> int:
+        return pinned_part_bytes(self._reader, self._read_columns, pages)
+
     def _disk_buffer(self, pages: int) -> DiskBuffer:
         tallies = self._make_front is not None
         return DiskBuffer(self._reader, self._read_columns, pages, tallies)
@@ -278,8 +282,9 @@ class StreamJoin(ABC):
         known = tuples.matched[slots]
         missed = slots[known & kernels.MATCHED == 0]
         self.telemetry.missed_rows += len(missed)
-        if self._front is not None and not isinstance(tuples, Arrived):
-            self._front.learn_missing(tuples.codes_at(slots[known == 0]))
+        front = self._front
+        if front is not None and front.learns_from_matches and not isinstance(tuples, Arrived):
+            front.learn_missing(tuples.codes_at(slots[known == 0]))
         if self._spec.keeps_misses:
             for at in range(0, len(missed), self._output_rows):
                 some = missed[at : at + self._output_rows]
@@ -296,8 +301,9 @@ class StreamJoin(ABC):
                 tuples.matched[slots[~same]] |= kernels.SHARES_CODE
                 columns = [column.filter(pa.array(same)) for column in columns]
                 rows, slots = rows[same], slots[same]
-        if self._front is not None and relation is not self._front:
-            self._teach(self._front, rows, columns)
+        front = self._front
+        if front is not None and front.learns_from_matches and relation is not front:
+            self._teach(front, rows, columns)
         self.telemetry.matched_pairs += len(rows)
         if self._spec.how == "semi":
             slots = slots[kernels.first_matches(tuples.matched, slots)]
@@ -327,6 +333,7 @@ class StreamJoin(ABC):
         self._disk.load(first, last)
         self.telemetry.pages_scanned += last - first
         if self._front is not None:
+            self._front.pages_loaded(first, last, self._disk)
             self._pages_of_turn += last - first
             if self._pages_of_turn >= self._reader.page_count:
                 self._pages_of_turn = 0
@@ -410,6 +417,7 @@ class WindowJoin(StreamJoin):
         return Sizes(
             page_count=self._reader.page_count,
             disk_bytes=self._disk_bytes,
+            pinned_bytes=self._pinned_bytes,
             tuple_bytes=bytes_per_tuple(schema, value_bytes, self._implied),
             window_base_bytes=window_base_bytes(schema),
             output_row_bytes=self._output_row_bytes(value_bytes),

@@ -12,7 +12,9 @@ from semistream.joins.inlj import BatchedInlj, Inlj
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.operator import Operator, TacticMaker, WindowJoin
 from semistream.joins.resident import ResidentJoin
+from semistream.joins.rmeshjoin import RMeshJoin
 from semistream.joins.spec import JoinSpec, read_columns
+from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 
 AUTO = "auto"
@@ -72,7 +74,9 @@ ALGORITHMS: dict[str, _Make] = {
     "inlj": _index_join(Inlj),
     "binlj": _index_join(BatchedInlj),
     "meshjoin": _window_join(MeshJoin),
+    "rmeshjoin": _window_join(RMeshJoin),
     "hybridjoin": _index_join(HybridJoin),
+    "xhybridjoin": _index_join(XHybridJoin),
     "cinlj": _index_join(Inlj, TupleCache.for_budget),
     "cbinlj": _index_join(BatchedInlj, TupleCache.for_budget),
     "cmeshjoin": _window_join(MeshJoin, TupleCache.for_budget),

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from semistream.errors import BudgetError
 from semistream.joins.buckets import Buckets
-from semistream.joins.diskbuffer import Slab, slab_bytes
+from semistream.joins.diskbuffer import DiskBuffer, Slab, slab_bytes
 from semistream.joins.frontstage import Codes, Matched, Rows
 from semistream.joins.operator import StreamJoin
 from semistream.joins.spec import JoinSpec
@@ -49,6 +49,7 @@ class ResidentTable:
     """All rows of R with some columns, by key code."""
 
     pairs_per_tuple = 1  # a probe with more matches goes on in the next pairs
+    learns_from_matches = False
 
     def __init__(self, reader: PageReader, columns: tuple[str, ...]) -> None:
         """Read all of R and build the hash table."""
@@ -79,6 +80,9 @@ class ResidentTable:
         """Nothing to learn: everything is here."""
 
     def learn_missing(self, codes: Codes) -> None:
+        """Nothing to learn."""
+
+    def pages_loaded(self, first: int, last: int, disk: DiskBuffer) -> None:
         """Nothing to learn."""
 
     def turn(self) -> None:

@@ -257,3 +257,43 @@ def match_pages(
     position[0] = index
     position[1] = 0
     return found
+
+
+@njit(cache=True)
+def count_demand(homes, demand):
+    """Count how often each page is asked for."""
+    for home in homes:
+        demand[home] += np.uint32(1)
+
+
+@njit(cache=True)
+def match_pinned(wanted, places, pinned_codes, row_counts, position, out_wanted, out_rows):
+    """Find wanted codes on the pinned pages that are their homes; return how many pairs there are.
+
+    Writes (index into wanted, row) pairs, a row being counted through all places. `position` is as
+    for `match_pages`. A code whose place is negative is passed over.
+    """
+    codes = pinned_codes.reshape(-1)
+    found = 0
+    index = position[0]
+    resume = position[1]
+    while index < len(wanted):
+        place = places[index]
+        if place >= 0 and row_counts[place]:
+            first = place * pinned_codes.shape[1]
+            last = first + row_counts[place] - 1
+            row = max(resume, find_code(codes, first, last, wanted[index]))
+            while row <= last and codes[row] == wanted[index]:
+                if found == len(out_rows):
+                    position[0] = index
+                    position[1] = row
+                    return found
+                out_wanted[found] = index
+                out_rows[found] = row
+                found += 1
+                row += 1
+        resume = 0
+        index += 1
+    position[0] = index
+    position[1] = 0
+    return found

@@ -1,0 +1,69 @@
+"""How a budget is split: the shares that all algorithms begin with, and the parts they share.
+
+Measured on R of 3.5M × 120 B at 1 %, 5 % and 10 % (`docs/decisions.md`). With a smaller disk buffer
+the fixed cost of a read weighs more, with a larger one fewer tuples share it. The cost model will
+choose per machine.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from semistream.cost.sizes import Sizes
+from semistream.errors import BudgetError
+from semistream.units import format_bytes
+
+MOST_OUTPUT_ROWS = 16_384
+LEAST_OUTPUT_ROWS = 64
+OUTPUT_SHARE = 1 / 16
+DISK_SHARE = 1 / 4
+
+
+@dataclass(frozen=True, slots=True)
+class Spare:
+    """What the page table and the output buffer leave of a budget."""
+
+    output_rows: int
+    size_bytes: int
+
+    @classmethod
+    def usual(cls, sizes: Sizes, budget_bytes: int) -> "Spare":
+        """Return what is left beside an output buffer of the usual share."""
+        rows = int(budget_bytes * OUTPUT_SHARE) // sizes.output_row_bytes
+        return cls._beside(sizes, budget_bytes, max(LEAST_OUTPUT_ROWS, min(MOST_OUTPUT_ROWS, rows)))
+
+    @classmethod
+    def tightest(cls, sizes: Sizes, budget_bytes: int) -> "Spare":
+        """Return what is left beside the least output buffer."""
+        return cls._beside(sizes, budget_bytes, LEAST_OUTPUT_ROWS)
+
+    @classmethod
+    def _beside(cls, sizes: Sizes, budget_bytes: int, rows: int) -> "Spare":
+        return cls(rows, budget_bytes - sizes.table_bytes - rows * sizes.output_row_bytes)
+
+    def tuples_beside(self, sizes: Sizes, used_bytes: int) -> int:
+        """Return how many waiting tuples fit beside what is used otherwise; negative if none."""
+        return (self.size_bytes - used_bytes - sizes.window_base_bytes) // sizes.tuple_bytes
+
+
+def fixed_bytes(sizes: Sizes) -> int:
+    """Return what page table and the least output buffer take."""
+    return sizes.table_bytes + LEAST_OUTPUT_ROWS * sizes.output_row_bytes
+
+
+def most_pages(sizes: Sizes, size_bytes: int) -> int:
+    """Return the most pages whose disk buffer takes at most so much; it may be none."""
+    return bisect_right(range(1, sizes.page_count + 1), size_bytes, key=sizes.disk_bytes)
+
+
+def too_small(name: str, sizes: Sizes, budget_bytes: int, least: int, pages: int) -> BudgetError:
+    """Return the error for a budget that is less than the least."""
+    return BudgetError(
+        f"{name} cannot run in {format_bytes(budget_bytes)}; it needs at least "
+        f"{format_bytes(least)} here: {format_bytes(sizes.table_bytes)} for the page table and "
+        f"index, {format_bytes(sizes.disk_bytes(pages))} for a disk buffer of {pages}, "
+        f"{format_bytes(sizes.window_base_bytes)} for waiting tuples and "
+        f"{format_bytes(sizes.tuple_bytes)} for each of them, "
+        f"{format_bytes(LEAST_OUTPUT_ROWS * sizes.output_row_bytes)} for the output. Raise memory "
+        f"to {least} bytes or more, or build the relation with more partitions.",
+        least,
+    )

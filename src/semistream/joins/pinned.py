@@ -1,0 +1,169 @@
+"""The pinned part of X-HYBRIDJOIN's disk buffer: pages of R that stay in memory.
+
+To the driver it is a front stage of whole pages. A tuple at home on a pinned page is settled when
+it arrives: the page has all its matches, or R has none. The others wait for the swappable part.
+
+Which pages stay: the most wanted. The paper sorts R by access frequency and pins its first
+pages; so does this at first if R was built with ``order="frequency"``. Beyond the paper, every
+arriving tuple counts for its home page, and after each turn of R the pages that were wanted most
+of late are chosen. A chosen page is pinned when the join reads it next, so pinning costs no reads
+of its own, and works with R in any order.
+
+Memory for each of the l places: the codes and all columns that are read, for as many rows as a page
+has at most; 13 bytes for every page of R to choose by.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins import room_kernels as kernels
+from semistream.joins.diskbuffer import DiskBuffer
+from semistream.joins.frontstage import CachedColumns, Codes, Matched, Rows
+from semistream.joins.pageindex import PageIndex
+from semistream.joins.rows import RowStore, base_bytes, record_dtype, row_bytes
+from semistream.joins.telemetry import Telemetry
+from semistream.relation.reader import CODES, PageReader
+from semistream.relation.writer import CODE_BYTES
+
+_BYTES_PER_PAGE = 4 + 4 + 1 + 4  # demand, place, whether it is wanted, and a copy to choose by
+_NOWHERE = -1
+
+
+def pinned_part_bytes(reader: PageReader, columns: Sequence[str], places: int) -> int:
+    """Return what a pinned part of so many pages takes."""
+    if not places:
+        return 0
+    cached = CachedColumns.of(reader, columns)
+    row = CODE_BYTES + row_bytes(cached.schema, cached.value_bytes, cached.implied)
+    rows = places * _most_rows(reader)
+    return int(rows * row) + base_bytes(cached.schema) + _BYTES_PER_PAGE * reader.page_count
+
+
+def _most_rows(reader: PageReader) -> int:
+    return reader.most_part_bytes(CODES, 1) // CODE_BYTES
+
+
+class PinnedPages:
+    """At most `places` pages of R, those that the stream asks for most."""
+
+    pairs_per_tuple = 1  # a tuple with more matches goes on in the next pairs
+    learns_from_matches = False
+
+    def __init__(
+        self,
+        reader: PageReader,
+        columns: Sequence[str],
+        index: PageIndex,
+        places: int,
+        telemetry: Telemetry,
+    ) -> None:
+        """Allocate the places and choose whom they are kept for at first."""
+        cached = CachedColumns.of(reader, columns)
+        self._columns = tuple(columns)
+        self._row_bounds = reader.row_bounds
+        self._index = index
+        self._telemetry = telemetry
+        self._rows_per_place = _most_rows(reader)
+        self._codes = np.zeros((places, self._rows_per_place), np.int64)
+        self._row_counts = np.zeros(places, np.int64)
+        self._page_at = np.full(places, _NOWHERE, np.int64)
+        self._place_of = np.full(reader.page_count, _NOWHERE, np.int32)
+        self._demand = np.zeros(reader.page_count, np.uint32)
+        self._is_wanted = np.zeros(reader.page_count, np.bool_)
+        self._is_wanted[_most_frequent(reader, places)] = True
+        codes = self._codes.reshape(-1)
+        records = np.zeros(len(codes), record_dtype(cached.schema, cached.implied))
+        self._rows = RowStore(cached.schema, records, cached.value_bytes, cached.implied, codes)
+
+    @property
+    def pages(self) -> list[int]:
+        """The pages that are pinned now."""
+        return sorted(self._page_at[self._page_at != _NOWHERE].tolist())
+
+    def matches(self, codes: Codes, waits: NDArray[np.bool_]) -> Iterator[tuple[Codes, Rows]]:
+        """Settle the tuples whose home is pinned; see `FrontStage.matches`."""
+        homes = self._index.homes(codes)
+        kernels.count_demand(homes, self._demand)
+        places = self._place_of[homes]
+        waits[:] = places == _NOWHERE
+        self._telemetry.front_hits += len(waits) - int(np.count_nonzero(waits))
+        position = np.zeros(2, np.int64)
+        probes = np.empty(len(codes), np.int64)
+        rows = np.empty(len(codes), np.int64)
+        while position[0] < len(codes):
+            pinned = (self._codes, self._row_counts)
+            found = kernels.match_pinned(codes, places, *pinned, position, probes, rows)
+            if found:
+                yield probes[:found], rows[:found]
+
+    def gather(self, columns: Sequence[str], rows: Rows) -> list[pa.Array]:
+        """Return columns of rows on pinned pages."""
+        return self._rows.gather(rows, [self._columns.index(name) for name in columns])
+
+    def learn(self, matched: Matched) -> None:
+        """Nothing to learn from matches: arrivals have been counted."""
+
+    def learn_missing(self, codes: Codes) -> None:
+        """Nothing to learn."""
+
+    def pages_loaded(self, first: int, last: int, disk: DiskBuffer) -> None:
+        """Pin those of the pages in the disk buffer that are wanted and have a place."""
+        is_new = self._is_wanted[first:last] & (self._place_of[first:last] == _NOWHERE)
+        for page in (np.flatnonzero(is_new) + first).tolist():
+            # A page whose last key runs on to the next one cannot settle anybody alone.
+            if self._index.end(page) == page + 1:
+                self._pin(page, first, disk)
+
+    def turn(self) -> None:
+        """Choose the pages that were wanted most of late; those before count half."""
+        places = min(len(self._page_at), len(self._demand))
+        most = np.argpartition(self._demand, -places)[-places:]
+        self._is_wanted[:] = False
+        self._is_wanted[most] = True
+        self._demand >>= 1
+
+    def _pin(self, page: int, first: int, disk: DiskBuffer) -> None:
+        place = self._free_place()
+        if place is None:
+            return
+        start = int(self._row_bounds[page] - self._row_bounds[first])
+        count = int(self._row_bounds[page + 1] - self._row_bounds[page])
+        rows = np.arange(start, start + count)
+        columns = disk.gather(self._columns, rows)
+        slots = place * self._rows_per_place + np.arange(count)
+        if self._rows.room(columns) < count:
+            return  # its values are wider than the average; the next one may fit
+        self._rows.put(slots, columns)
+        self._codes[place, :count] = disk.codes[rows]
+        self._row_counts[place] = count
+        self._page_at[place] = page
+        self._place_of[page] = place
+        self._telemetry.front_admissions += count
+
+    def _free_place(self) -> int | None:
+        """Return a place without a page, or one whose page is no longer wanted; None if none is."""
+        held = np.append(self._is_wanted, False)[self._page_at]  # nowhere is the last
+        unwanted = np.flatnonzero(~held)
+        if not len(unwanted):
+            return None
+        place = int(unwanted[0])
+        if self._page_at[place] != _NOWHERE:
+            slots = place * self._rows_per_place + np.arange(self._row_counts[place])
+            self._rows.drop(slots)
+            self._place_of[self._page_at[place]] = _NOWHERE
+            self._page_at[place] = _NOWHERE
+            self._row_counts[place] = 0
+        return place
+
+
+def _most_frequent(reader: PageReader, places: int) -> NDArray[np.int64]:
+    """Return the first hot pages of each partition in turn, if R is ordered by frequency."""
+    hot = np.unique(reader.hot_pages).astype(np.int64)
+    bounds = reader.partition_page_bounds()
+    partition = np.searchsorted(bounds[:, 1], hot, "right")
+    starts = np.append(0, bounds[:-1, 1])
+    order = np.argsort(hot - starts[partition], kind="stable") if len(hot) else hot
+    return hot[order][:places]
