@@ -1,5 +1,6 @@
 from collections import Counter, deque
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -72,7 +73,10 @@ def test_matches_are_those_of_a_plain_loop(
 ) -> None:
     domain, steps = work
     table = HashTable(
-        domain.buckets(most_buckets, ordered), np.zeros(capacity, np.int64), most_pairs
+        domain.buckets(most_buckets, ordered),
+        np.zeros(capacity, np.int64),
+        np.zeros(capacity, np.int32),
+        most_pairs,
     )
     inside: deque[tuple[int, int]] = deque()  # (slot, code), oldest first
     next_slot = 0
@@ -103,7 +107,7 @@ def test_more_codes_than_a_block(most_pairs: int, ordered: bool, is_sorted: bool
     inside = rng.integers(0, 3_000, 2_500)
     probing = np.concatenate([np.sort(rng.integers(0, 3_000, 2_000)) for _ in range(2)])
     buckets = Buckets.ordered(0, 2_999, 700) if ordered else Buckets.hashed(700)
-    table = HashTable(buckets, np.zeros(2_500, np.int64), most_pairs)
+    table = HashTable(buckets, np.zeros(2_500, np.int64), np.zeros(2_500, np.int32), most_pairs)
     table.insert(inside)
     assert len(probing) > kernels.BLOCK
     by_code: dict[int, list[int]] = {}
@@ -114,7 +118,7 @@ def test_more_codes_than_a_block(most_pairs: int, ordered: bool, is_sorted: bool
 
 
 def test_never_more_pairs_than_asked_for() -> None:
-    table = HashTable(Buckets.ordered(0, 9, 4), np.zeros(9, np.int64), 5)
+    table = HashTable(Buckets.ordered(0, 9, 4), np.zeros(9, np.int64), np.zeros(9, np.int32), 5)
     table.insert(codes_of([3] * 9))
     for is_sorted in (True, False):
         sizes = [len(probes) for probes, _ in table.matches(codes_of([3] * 9), is_sorted)]
@@ -123,7 +127,7 @@ def test_never_more_pairs_than_asked_for() -> None:
 
 
 def test_an_empty_table_and_no_codes() -> None:
-    table = HashTable(Buckets.ordered(0, 9, 4), np.zeros(9, np.int64), 5)
+    table = HashTable(Buckets.ordered(0, 9, 4), np.zeros(9, np.int64), np.zeros(9, np.int32), 5)
     assert found(table, codes_of([1, 2]), is_sorted=True) == Counter()
     table.insert(codes_of([1]))
     assert found(table, codes_of([]), is_sorted=True) == Counter()
@@ -132,7 +136,7 @@ def test_an_empty_table_and_no_codes() -> None:
 
 
 def test_expired_slots_are_not_found_after_the_ring_has_gone_round() -> None:
-    table = HashTable(Buckets.ordered(0, 9, 10), np.zeros(4, np.int64), 100)
+    table = HashTable(Buckets.ordered(0, 9, 10), np.zeros(4, np.int64), np.zeros(4, np.int32), 100)
     for code in [1, 2, 3, 4, 1, 2, 3, 4, 5]:
         if table.live == 4:
             table.expire(1)
@@ -155,20 +159,51 @@ def test_find_code(values: list[int], code: int) -> None:
 row_lists = st.lists(st.integers(0, 99), max_size=30).map(sorted)
 
 
-@given(rows=row_lists, cuts=st.sets(st.integers(1, 99), max_size=15), skip=st.integers(0, 5))
-def test_touched_pages_and_rows_in_runs(rows: list[int], cuts: set[int], skip: int) -> None:
-    """Pages before the range hold `skip` rows each; only touched pages are read."""
+@given(
+    rows=row_lists,
+    cuts=st.sets(st.integers(1, 99), max_size=15),
+    skip=st.integers(0, 5),
+    most_gap=st.integers(0, 3),
+)
+def test_plan_reads(rows: list[int], cuts: set[int], skip: int, most_gap: int) -> None:
+    """Pages before the range hold `skip` rows each; only touched pages are read, and short gaps."""
     ends = [*sorted(cuts), 100]
     bounds = codes_of([0, skip, *(skip + end for end in ends)])
-    touched = kernels.touched_pages(codes_of(rows), bounds, 1, len(bounds) - 1)
-    page_of = np.searchsorted(codes_of(ends), codes_of(rows), "right")
-    assert np.flatnonzero(touched).tolist() == sorted(set(page_of.tolist()))
-    if not rows:
-        return
-    pages = np.flatnonzero(touched) + 1
-    places = kernels.rows_in_runs(codes_of(rows), bounds, 1, pages, pages + 1)
-    kept = [row for page in pages for row in range(bounds[page] - skip, bounds[page + 1] - skip)]
-    assert [kept[place] for place in places] == rows
+    firsts, lasts, places = (np.zeros(101, np.int64) for _ in range(3))
+    last_page = len(bounds) - 1
+    pages = (bounds, 1, last_page, most_gap)
+    count = kernels.plan_reads(codes_of(rows), *pages, firsts, lasts, places)
+    runs = [range(a, b) for a, b in zip(firsts[:count], lasts[:count], strict=True)]
+    touched = set((np.searchsorted(codes_of(ends), codes_of(rows), "right") + 1).tolist())
+    read = [page for run in runs for page in run]
+    assert touched <= set(read)
+    assert all({run[0], run[-1]} <= touched for run in runs)
+    assert all(b[0] - a[-1] - 1 > most_gap for a, b in pairwise(runs))
+    kept = [row for page in read for row in range(bounds[page] - skip, bounds[page + 1] - skip)]
+    assert [kept[place] for place in places[: len(rows)]] == rows
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=6)), max_size=8)))
+def test_records_survive_squeezing(steps: list[list[tuple[int, bytes]]]) -> None:
+    """Slots are dropped, used again and squeezed; what is gathered is what was put there last."""
+    arena, starts = np.zeros(200, np.uint8), np.full(8, kernels.NO_SLOT, np.int64)
+    held: dict[int, bytes] = {}
+    cursor = 0
+    for step in steps:
+        new = dict(step)
+        old = codes_of([slot for slot in new if slot in held])
+        freed = kernels.drop_records(arena, starts, old)
+        assert freed == sum(8 + len(held[slot]) for slot in old.tolist())
+        cursor = kernels.squeeze_records(arena, cursor, starts)
+        lengths = np.array([len(v) for v in new.values()], np.int32)
+        data = np.frombuffer(b"".join(new.values()), np.uint8).copy()
+        slots = codes_of(list(new))
+        cursor = kernels.append_records(slots, lengths, data, arena, cursor, starts)
+        held |= new
+        assert cursor == sum(8 + len(v) for v in held.values())
+        found, out = kernels.gather_records(arena, starts, codes_of(list(held)))
+        assert found.tolist() == [len(v) for v in held.values()]
+        assert bytes(out) == b"".join(held.values())
 
 
 @given(st.lists(st.binary(max_size=9), max_size=20), st.data())

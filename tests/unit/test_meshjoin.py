@@ -11,18 +11,20 @@ from hypothesis import strategies as st
 
 import semistream as ss
 from semistream.cost.meshjoin import (
-    LEAST_OUTPUT_ROWS,
-    MOST_OUTPUT_ROWS,
     MeshJoinSettings,
     least_memory_bytes,
+    least_reduced_bytes,
     memory_bytes,
+    reduced_settings_for_budget,
     settings_for_budget,
 )
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import LEAST_OUTPUT_ROWS, MOST_OUTPUT_ROWS
 from semistream.errors import BudgetError
 from semistream.joins.buckets import Buckets
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.operator import WindowJoin
+from semistream.joins.rmeshjoin import RMeshJoin
 from semistream.joins.spec import resolve
 from semistream.joins.window import Window
 from semistream.testing import same_rows
@@ -173,6 +175,7 @@ def all_sizes(draw: st.DrawFn) -> Sizes:
     return Sizes(
         page_count=draw(st.integers(1, 3_000_000)),
         disk_bytes=lambda pages: disk_base + pages * page_bytes,
+        pinned_bytes=lambda pages: disk_base + 2 * pages * page_bytes,
         tuple_bytes=draw(st.integers(18, 3_000)),
         window_base_bytes=draw(st.integers(0, 100_000)),
         output_row_bytes=draw(st.integers(26, 3_000)),
@@ -210,7 +213,7 @@ def test_the_budget_is_used(sizes: Sizes, spare: int) -> None:
     chosen = settings_for_budget(sizes, budget)
     more = MeshJoinSettings(
         chosen.pages_per_read,
-        chosen.tuples_per_read + 1,
+        chosen.window_tuples + chosen.reads_per_cycle,
         chosen.reads_per_cycle,
         chosen.output_rows,
     )
@@ -223,3 +226,35 @@ def test_more_memory_is_never_a_smaller_window(sizes: Sizes, spare: int, more: i
     small = settings_for_budget(sizes, least + spare)
     large = settings_for_budget(sizes, 10 * (least + spare) + more)
     assert large.window_tuples >= small.window_tuples
+
+
+@given(sizes=all_sizes(), spare=st.integers(0, 10**10))
+def test_reduced_settings_use_the_budget(sizes: Sizes, spare: int) -> None:
+    """R-MESHJOIN fits, wastes less than a tuple, and no page of its disk buffer is idle."""
+    budget = least_reduced_bytes(sizes) + spare
+    chosen = reduced_settings_for_budget(sizes, budget)
+    assert budget - sizes.tuple_bytes < memory_bytes(sizes, chosen) <= budget
+    assert chosen.window_tuples >= 1
+    assert chosen.reads_per_cycle == ceil(sizes.page_count / chosen.pages_per_read)
+    smaller = chosen.pages_per_read - 1
+    assert smaller == 0 or ceil(sizes.page_count / smaller) > chosen.reads_per_cycle
+    with pytest.raises(BudgetError, match="Raise memory"):
+        reduced_settings_for_budget(sizes, least_reduced_bytes(sizes) - 1)
+
+
+def test_rmeshjoin_saves_a_cycle_on_a_finite_stream(
+    relation: ss.Relation, tables: tuple[pa.Table, pa.Table]
+) -> None:
+    """So many windows, so many cycles; MESHJOIN's staggered entry takes one more."""
+    scanned = {}
+    for name, tactics in (("meshjoin", MeshJoin), ("rmeshjoin", RMeshJoin)):
+        stream = tables[0][:2_000]
+        spec = resolve(relation, stream.schema)
+        operator = WindowJoin(relation, spec, 200_000, tactics)
+        out = pa.Table.from_batches(operator.join(stream.to_batches()))
+        assert out.num_rows >= stream.num_rows
+        scanned[name] = operator.telemetry.pages_scanned / relation.page_count
+        windows = ceil(stream.num_rows / operator.telemetry.window_rows_peak)
+        if name == "rmeshjoin":
+            assert scanned[name] <= windows
+    assert scanned["rmeshjoin"] < scanned["meshjoin"]

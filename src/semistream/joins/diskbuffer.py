@@ -1,9 +1,18 @@
 """The disk buffer: b pages of R in memory, keys first.
 
+::
+
+    load ──► codes of b pages ──► probed ──► rows that matched
+                                                │ gather
+    one column at a time, of the pages they lie on ──► arena ──► output
+
 `load` reads only the key codes of the pages, 8 bytes a row. The columns that the join adds are
 read when rows have matched, just for the pages on which they lie, one column at a time into one
 arena that all columns share. So a scan of R costs the bytes of its keys plus the bytes of what
 was hit, and the buffer holds the codes and the widest column of b pages, never whole rows.
+
+With `Reading.whole_pages` it does as the papers do: `load` reads every column of the pages, asked
+for or not, and the buffer holds them all.
 
 Memory: codes (8 bytes a row) + the arena (the widest column's parts over b pages). Rows that were
 gathered are new arrays and belong to the output buffer.
@@ -34,15 +43,23 @@ from semistream.relation.writer import CODE_BYTES
 _ALIGN = 64
 # Pages between two hits that are cheaper to read along than to skip with another request.
 READ_THROUGH_PAGES = 2
+# If more of the pages than this were touched last time, their columns are worth announcing.
+_MOST_TOUCHED = 0.5
 
 
 def disk_buffer_bytes(
     reader: PageReader, columns: Sequence[str], pages: int, tallies: bool = False
 ) -> int:
     """Return what a disk buffer of this many pages takes."""
-    arena = max((slab_bytes(reader, column, pages) for column in columns), default=0)
+    arena = _arena_bytes(reader, columns, pages)
     codes = reader.most_part_bytes(CODES, pages)
     return codes + arena + (codes // CODE_BYTES if tallies else 0)
+
+
+def _arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
+    if reader.reading.whole_pages:
+        return sum(slab_bytes(reader, c, pages) for c in reader.manifest.schema.names)
+    return max((slab_bytes(reader, c, pages) for c in columns), default=0)
 
 
 def slab_bytes(reader: PageReader, column: str, pages: int) -> int:
@@ -79,11 +96,18 @@ class DiskBuffer:
         self._reader = reader
         self._codes = np.empty(reader.most_part_bytes(CODES, pages) // 8, np.int64)
         self._tallies = np.zeros(len(self._codes) if tallies else 0, np.uint8)
-        arena_bytes = max((slab_bytes(reader, c, pages) for c in columns), default=0)
-        arena = np.empty(arena_bytes, np.uint8)
-        self._slabs = {column: Slab(reader, column, arena) for column in columns}
+        arena = np.empty(_arena_bytes(reader, columns, pages), np.uint8)
+        self._whole_pages = reader.reading.whole_pages
+        if self._whole_pages:
+            columns = reader.manifest.schema.names
+            ends = np.cumsum([slab_bytes(reader, column, pages) for column in columns])
+            lent = np.split(arena, ends[:-1])
+        else:
+            lent = [arena] * len(columns)
+        self._slabs = {c: Slab(reader, c, part) for c, part in zip(columns, lent, strict=True)}
         self._first = 0
         self._last = 0
+        self._share_touched = 0.0
         self.codes: NDArray[np.int64] = self._codes[:0]
         self.bytes_read = 0
 
@@ -93,6 +117,21 @@ class DiskBuffer:
         self._first, self._last = first, last
         self.codes = self._codes[:count]
         self.bytes_read += self.codes.nbytes
+        if self._whole_pages:
+            for slab in self._slabs.values():
+                if not slab.is_implied:
+                    self.bytes_read += slab.load([(first, last)])
+
+    def announce(self, first: int, last: int) -> None:
+        """Say that pages ``first … last - 1`` will be loaded next.
+
+        Their columns are announced as well if all pages are read whole, or if the rows that
+        matched last lay on so many pages that these will be asked for too.
+        """
+        self._reader.announce(CODES, first, last)
+        if self._whole_pages or self._share_touched > _MOST_TOUCHED:
+            for slab in self._slabs.values():
+                slab.announce(first, last)
 
     def tally(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return one index for each different row among these, and how often it is there."""
@@ -105,25 +144,33 @@ class DiskBuffer:
         """Return columns of the rows, which ascend and count from the first row loaded."""
         if not columns:
             return []
+        if self._whole_pages:
+            return [self._gather_loaded(column, rows, rows) for column in columns]
         runs = np.empty((2, self._last - self._first), np.int64)
         places = np.empty(len(rows), np.int64)
         pages = (self._reader.row_bounds, self._first, self._last, READ_THROUGH_PAGES)
         count = plan_reads(rows, *pages, runs[0], runs[1], places)
         wanted = list(zip(*runs[:, :count].tolist(), strict=True))
-        return [self._gather_column(column, rows, places, wanted) for column in columns]
+        touched = sum(last - first for first, last in wanted)
+        self._share_touched = touched / (self._last - self._first)
+        return [self._gather_late(column, rows, places, wanted) for column in columns]
 
-    def _gather_column(
+    def _gather_late(
         self,
         column: str,
         rows: NDArray[np.int64],
         places: NDArray[np.int64],
         runs: list[tuple[int, int]],
     ) -> pa.Array:
+        if not self._slabs[column].is_implied:
+            self.bytes_read += self._slabs[column].load(runs)
+        return self._gather_loaded(column, rows, places)
+
+    def _gather_loaded(
+        self, column: str, rows: NDArray[np.int64], places: NDArray[np.int64]
+    ) -> pa.Array:
         slab = self._slabs[column]
-        if slab.is_implied:
-            return slab.from_codes(self.codes[rows])
-        self.bytes_read += slab.load(runs)
-        return slab.gather(places)
+        return slab.from_codes(self.codes[rows]) if slab.is_implied else slab.gather(places)
 
 
 class Slab:
@@ -165,6 +212,11 @@ class Slab:
             starts_of(self._lengths, self._starts)
             self._validity = self._read_validity(runs)
         return self._bytes_read
+
+    def announce(self, first: int, last: int) -> None:
+        """Say that the column of these pages will be loaded next."""
+        for name in self._names.values():
+            self._reader.announce(name, first, last)
 
     def gather(self, places: NDArray[np.int64]) -> pa.Array:
         """Return rows of what was loaded, as a new array."""

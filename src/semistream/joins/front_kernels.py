@@ -212,6 +212,20 @@ def evict(rows, table, state, strangers):
 
 
 @njit(cache=True)
+def first_of_each_set(codes, set_count):
+    """Return the first `WAYS` codes that belong to each set."""
+    filled = np.zeros(set_count, np.uint8)
+    chosen = np.empty(len(codes), np.int64)
+    count = 0
+    for code in codes:
+        at = set_of(code, set_count)
+        chosen[count] = code
+        count += filled[at] < WAYS
+        filled[at] += filled[at] < WAYS
+    return chosen[:count]
+
+
+@njit(cache=True)
 def tally(rows, tallies, out_pairs, out_tallies):
     """Count how often each row occurs among some pairs; return how many different ones there are.
 

@@ -49,10 +49,10 @@ Codes = NDArray[np.int64]
 Rows = NDArray[np.int64]
 MOST_ROWS_PER_KEY = kernels.WAYS // 2
 # What a front stage takes of the budget; see docs/algorithms/frontstage.md for what others gain.
-SHARE = 1 / 4
-_PLACES_PER_ADMISSION = 16  # at most so small a part of the cache enters at a time
+SHARE = 1 / 5
+_PLACES_PER_ADMISSION = 16  # no more than this part of the cache changes hands at a time
 # Code and state, and for each admission a candidate, its place, and the rows that make way.
-_ENTRY_BYTES = 8 + 1 + 1 / kernels.WAYS + 8 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
+_ENTRY_BYTES = 8 + 1 + 1 / kernels.WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
 _WEIGHT = 0.25  # of a turn in the usual ratio
@@ -103,7 +103,7 @@ class Matched:
     page_codes: Codes  # of all rows on the pages
     rows: Rows
     tallies: NDArray[np.uint8]  # f: how many tuples each of them matched
-    take: Callable[[NDArray[np.int64]], list[pa.Array]]  # columns of some of the rows
+    take: Callable[[NDArray[np.int32]], list[pa.Array]]  # columns of some of the rows
     gather: Callable[[Rows], list[pa.Array]]  # columns of any rows on the pages
 
 
@@ -131,8 +131,9 @@ class CachedColumns:
         """Describe some columns of a relation."""
         manifest = reader.manifest
         key = manifest.key[0] if manifest.coder.is_exact else None
+        fields = [manifest.schema.field(name) for name in columns]
         return cls(
-            pa.schema([manifest.schema.field(name) for name in columns]),
+            pa.schema([f.with_nullable(reader.has_nulls(f.name)) for f in fields]),
             tuple(value_bytes(reader, name) for name in columns),
             columns.index(key) if key in columns else None,
             reader.has_unique_codes,
@@ -165,10 +166,10 @@ class TupleCache:
         self._aged = np.zeros(set_count, np.uint8)
         self._turn = 1
         self._recent = _HitRatio()
-        most_admitted = len(codes) // _PLACES_PER_ADMISSION
-        self._candidates = np.empty(most_admitted, np.int64)
-        self._places = np.empty(most_admitted, np.int64)
-        self._dropped = np.empty(most_admitted * MOST_ROWS_PER_KEY, np.int64)
+        most_admitted = -(-len(codes) // _PLACES_PER_ADMISSION)
+        self._candidates = np.empty(most_admitted, np.int32)
+        self._places = np.empty(most_admitted, np.int32)
+        self._dropped = np.empty(most_admitted * MOST_ROWS_PER_KEY, np.int32)
 
     @classmethod
     def for_budget(
@@ -177,7 +178,7 @@ class TupleCache:
         """Return the largest cache of some columns that fits, or none if there is no room."""
         cached = CachedColumns.of(reader, columns)
         spare = budget_bytes - base_bytes(cached.schema)
-        set_count = int(spare / (kernels.WAYS * cached.entry_bytes))
+        set_count = int(spare / (kernels.WAYS * cached.entry_bytes)) - 1  # one to align
         return cls(cached, set_count, telemetry) if set_count >= _LEAST_SETS else None
 
     @property
@@ -243,7 +244,7 @@ class TupleCache:
         tallies: NDArray[np.uint8],
         row_counts: NDArray[np.uint8],
         kind: int,
-    ) -> tuple[NDArray[np.int64], Rows]:
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return which candidates enter, and where; what they replace is dropped."""
         entered, dropped = kernels.admit(
             codes,
@@ -264,7 +265,7 @@ class TupleCache:
         self._telemetry.front_admissions += entered
         return self._candidates[:entered], self._places[:entered]
 
-    def _store(self, places: Rows, columns: Sequence[pa.Array]) -> None:
+    def _store(self, places: NDArray[np.int32], columns: Sequence[pa.Array]) -> None:
         """Put rows into the cache; those for which the arenas have no room are given up."""
         fitting = min(len(places), self._rows.room(columns))
         if fitting < len(places):
@@ -282,7 +283,7 @@ class TupleCache:
 
 def _aligned(shape: tuple[int, int]) -> Codes:
     """Return an array whose rows of `WAYS` codes each lie in one cache line."""
-    raw = np.empty(shape[0] * shape[1] + kernels.WAYS, np.int64)
+    raw = np.empty((shape[0] + 1) * shape[1], np.int64)
     skip = -raw.ctypes.data % _LINE_BYTES // raw.itemsize
     return raw[skip : skip + shape[0] * shape[1]].reshape(shape)
 

@@ -50,6 +50,10 @@ class HybridJoin:
         """Lines 2-3: the oldest tuple picks."""
         return room.oldest_home()
 
-    def reads_ahead(self) -> bool:
+    def home_after(self, room: WaitingRoom, first: int, last: int) -> int | None:
+        """The oldest tuple that is not served now."""
+        return room.oldest_home_outside(first, last)
+
+    def fills_buffer(self) -> bool:
         """The disk buffer is filled with the pages around."""
         return True

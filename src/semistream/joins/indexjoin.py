@@ -54,7 +54,11 @@ class IndexTactic(Protocol):
         """Return the home page to read next; `after` is the page behind the last one read."""
         ...
 
-    def reads_ahead(self) -> bool:
+    def home_after(self, room: WaitingRoom, first: int, last: int) -> int | None:
+        """Return the home that would be next once these pages are dealt with; None if nobody's."""
+        ...
+
+    def fills_buffer(self) -> bool:
         """Return whether the disk buffer is filled with the pages that follow."""
         ...
 
@@ -114,7 +118,7 @@ class IndexJoin(StreamJoin):
         value_bytes = self._use_spare_bytes(value_bytes, settings.waiting_tuples)
         self._disk = self._disk_buffer(settings.pages_per_read)
         self._window = WaitingRoom(
-            self._spec.stream_schema,
+            self._stored_schema,
             settings.waiting_tuples,
             value_bytes,
             self._implied,
@@ -136,7 +140,7 @@ class IndexJoin(StreamJoin):
         return [size + share * (i in variable) for i, size in enumerate(value_bytes)]
 
     def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
-        schema = self._spec.stream_schema
+        schema = self._stored_schema
         return Sizes(
             page_count=self._reader.page_count,
             disk_bytes=self._disk_bytes,
@@ -154,6 +158,7 @@ class IndexJoin(StreamJoin):
             return
         first, last = self._pages_around(home)
         self._load(first, last)
+        self._announce_next(first, last)
         for taken in self._window.take(first, self._settled(first, last)):
             yield from self._match(taken, first, last)
             yield from self._emit_misses(taken.slots, self._window)
@@ -172,6 +177,13 @@ class IndexJoin(StreamJoin):
             self._window.release(taken.slots)
         self.telemetry.bytes_read = self._disk.bytes_read
 
+    def _announce_next(self, first: int, last: int) -> None:
+        """When reading ahead, announce the pages that will be next unless somebody new comes."""
+        if self._relation.reading.read_ahead:
+            home = self._tactic.home_after(self._window, first, last)
+            if home is not None and self._index.end(home) - home <= self._pages_per_read:
+                self._disk.announce(*self._pages_around(home))
+
     def _pages_around(self, home: int) -> tuple[int, int]:
         """Return what to read for a home: its own pages, or the whole read that they are part of.
 
@@ -179,7 +191,7 @@ class IndexJoin(StreamJoin):
         overlap. Only where a home's keys run on into the next read is it shifted.
         """
         end = self._index.end(home)
-        if not self._tactic.reads_ahead():
+        if not self._tactic.fills_buffer():
             return home, end
         first = home // self._pages_per_read * self._pages_per_read
         last = min(first + self._pages_per_read, self._reader.page_count)

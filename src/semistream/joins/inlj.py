@@ -32,7 +32,11 @@ class Inlj:
         """The tuple's own page."""
         return room.oldest_home()
 
-    def reads_ahead(self) -> bool:
+    def home_after(self, room: WaitingRoom, first: int, last: int) -> int | None:
+        """Nobody waits but the one who is served."""
+        return None
+
+    def fills_buffer(self) -> bool:
         """Only what the tuple needs is read."""
         return False
 
@@ -52,6 +56,11 @@ class BatchedInlj:
         """The next page on the way through R that anyone waits for."""
         return room.home_from(after)
 
-    def reads_ahead(self) -> bool:
+    def home_after(self, room: WaitingRoom, first: int, last: int) -> int | None:
+        """The next page on the way through R."""
+        home = room.home_from(last)
+        return None if first <= home < last else home
+
+    def fills_buffer(self) -> bool:
         """The disk buffer is filled with the pages that follow: in a full room they are wanted."""
         return True

@@ -173,7 +173,11 @@ class StreamJoin(ABC):
         self._routing = None if partition is None else Routing(partition, relation.partition_count)
         self._is_exact = relation.coder.is_exact
         self._read_columns = read_columns(relation, spec)
-        self._reader = relation.reader(list(self._read_columns), partition)
+        whole = relation.reading.whole_pages
+        parts = relation.schema.names if whole else list(self._read_columns)
+        self._reader = relation.reader(parts, partition)
+        # Whatever the stream's schema promises, a null may come.
+        self._stored_schema = pa.schema([f.with_nullable(True) for f in spec.stream_schema])
         # A stream key that is the code itself is not stored again.
         self._implied = spec.stream_key_indexes[0] if self._is_exact else None
         self._make_front = make_front
@@ -240,28 +244,30 @@ class StreamJoin(ABC):
             yield self._spec.assemble(batch.columns, None, batch.num_rows)
 
     def _settle(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
-        """Let the front stage settle what it can of the tuples that have just arrived."""
-        arrived = None if self._front is None else stream.take_arrived()
-        if arrived is None or self._front is None:
+        """Let the front stage settle what it can of tuples that have arrived; the rest may enter.
+
+        A piece at a time, so that it can learn from the first tuples of a large batch what will
+        help the last.
+        """
+        front = self._front
+        if front is None:
+            stream.let_wait(stream.take_arrived())
             return
-        waits = np.zeros(len(arrived), np.bool_)
-        at = 0
-        for piece in arrived.pieces(max(1, self._output_rows // self._front.pairs_per_tuple)):
-            piece_waits = waits[at : at + len(piece)]
-            tuples = Arrived(piece)
-            for probes, rows in self._front.matches(piece.codes, piece_waits):
-                yield from self._emit(rows, probes, self._front, tuples)
-            settled = np.flatnonzero(~piece_waits)
-            yield from self._emit_misses(settled, tuples)
-            at += len(piece)
-        stream.put_back(arrived.only(waits))
+        piece = stream.take_arrived(max(1, self._output_rows // front.pairs_per_tuple))
+        waits = np.zeros(len(piece), np.bool_)
+        tuples = Arrived(piece)
+        for probes, rows in front.matches(piece.codes, waits):
+            yield from self._emit(rows, probes, front, tuples)
+        yield from self._emit_misses(np.flatnonzero(~waits), tuples)
+        stream.let_wait(piece.only(waits))
 
     def _admit(self, stream: StreamBuffer, wanted: int) -> Generator[pa.RecordBatch, None, int]:
         """Let up to `wanted` tuples into the window, past the front stage; return how many."""
         admitted = 0
         while admitted < wanted and stream.pull():
-            yield from self._settle(stream)
-            waiting = stream.peek()
+            if not stream.has_waiting:
+                yield from self._settle(stream)
+            waiting = stream.peek() if stream.has_waiting else None
             if waiting is not None:
                 room = self._window.room(waiting[: wanted - admitted])
                 if room == 0:
@@ -373,6 +379,7 @@ class WindowJoin(StreamJoin):
         """Open the relation's page table; nothing else is allocated before rows arrive."""
         super().__init__(relation, spec, budget_bytes, partition, make_front)
         self._tactics = tactics
+        self._upcoming: tuple[int, int] | None = None
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         yield from self._start(stream)
@@ -386,8 +393,15 @@ class WindowJoin(StreamJoin):
             self._window.queue.append(entered)
             yield from self._hopeless(stream)
             if self._window.count:
-                yield from self._probe(*self._tactic.next_pages(self._window))
+                yield from self._probe(*self._next_pages())
                 self.telemetry.iterations += 1
+
+    def _next_pages(self) -> tuple[int, int]:
+        """Return which pages to read now; when reading ahead, note which ones will follow."""
+        pages = self._upcoming or self._tactic.next_pages(self._window)
+        if self._relation.reading.read_ahead:
+            self._upcoming = self._tactic.next_pages(self._window)
+        return pages
 
     def _allocate(self, sample: pa.RecordBatch) -> None:
         """Size everything by a sample of the stream, reserve it, then make it."""
@@ -404,7 +418,7 @@ class WindowJoin(StreamJoin):
         self._disk = self._disk_buffer(tactic.pages_per_read)
         buckets = Buckets.choose(self._reader, tactic.window_tuples)
         self._window = Window(
-            self._spec.stream_schema,
+            self._stored_schema,
             tactic.window_tuples,
             value_bytes,
             self._implied,
@@ -413,7 +427,7 @@ class WindowJoin(StreamJoin):
         )
 
     def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
-        schema = self._spec.stream_schema
+        schema = self._stored_schema
         return Sizes(
             page_count=self._reader.page_count,
             disk_bytes=self._disk_bytes,
@@ -433,6 +447,8 @@ class WindowJoin(StreamJoin):
     def _probe(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Read pages and join them with everything in the window."""
         self._load(first, last)
+        if self._upcoming:
+            self._disk.announce(*self._upcoming)
         for rows, slots in self._window.table.matches(self._disk.codes, is_sorted=True):
             yield from self._emit(rows, slots, self._disk, self._window)
         self.telemetry.bytes_read = self._disk.bytes_read

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 from semistream.errors import OptionError, did_you_mean
 from semistream.joins import resident
+from semistream.joins.clairvoyant import ClairvoyantJoin
 from semistream.joins.frontstage import MakeFront, TupleCache
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin, IndexTactic
@@ -81,4 +82,8 @@ ALGORITHMS: dict[str, _Make] = {
     "cbinlj": _index_join(BatchedInlj, TupleCache.for_budget),
     "cmeshjoin": _window_join(MeshJoin, TupleCache.for_budget),
     "chybridjoin": _index_join(HybridJoin, TupleCache.for_budget),
+    "clairvoyant": ClairvoyantJoin,
 }
+
+# Not algorithms to choose, but what to measure them by: all of R in memory, the best hot set.
+BOUNDS = ("resident", "clairvoyant")

@@ -112,22 +112,38 @@ class WaitingRoom:
         assert self.count
         return int(self._newer[-1])
 
+    def oldest_home_outside(self, first_page: int, last_page: int) -> int | None:
+        """Return the home of the oldest tuple that is not at home on these pages, if any."""
+        home = int(kernels.first_outside(first_page, last_page, self._newer))
+        return None if home == len(self.waiting) else home
+
     def home_from(self, page: int) -> int:
         """Return the first page from this one on, round the end, that anyone waits for."""
         assert self.count
         return int(kernels.next_awaited(self.waiting, page % len(self.waiting)))
 
     def take(self, first_page: int, last_page: int) -> Iterator[Taken]:
-        """Take the tuples at home on some pages out of the table; they keep rows and slots."""
+        """Take the tuples at home on some pages out of the table; they keep rows and slots.
+
+        They come page after page, as many pages at a time as `most_taken` tuples wait for, so that
+        what is read for them is read once.
+        """
+        while first_page < last_page:
+            pages = (first_page, last_page, self.waiting)
+            end = int(kernels.end_of_group(*pages, self._most_taken))
+            yield from self._take_group(first_page, end)
+            first_page = end
+
+    def _take_group(self, first_page: int, last_page: int) -> Iterator[Taken]:
         kernels.leave(first_page, last_page, self.waiting, self._newer, self._older)
         chains = (self._heads, self._per_page, self._slot_codes, self._following)
         while True:
-            taken = Taken(*(np.empty(self._most_taken, np.int64) for _ in range(3)))
-            out = (taken.slots, taken.codes, taken.homes)
-            count = int(kernels.take_chains(first_page, last_page, *chains, *out))
+            slots, codes, homes = (np.empty(self._most_taken, np.int64) for _ in range(3))
+            pages = (first_page, last_page)
+            count = int(kernels.take_chains(*pages, *chains, slots, codes, homes))
             if count == 0:
                 return
-            yield Taken(*(column[:count] for column in out))
+            yield Taken(slots[:count], codes[:count], homes[:count])
 
     def release(self, slots: Slots) -> None:
         """Let tuples go that were taken out."""

@@ -156,6 +156,16 @@ def leave(first_page, last_page, waiting, newer, older):
 
 
 @njit(cache=True)
+def first_outside(first_page, last_page, newer):
+    """Return the first page in the queue that is not among these, or the anchor."""
+    anchor = len(newer) - 1
+    page = newer[anchor]
+    while page != anchor and first_page <= page < last_page:
+        page = newer[page]
+    return page
+
+
+@njit(cache=True)
 def next_awaited(waiting, start):
     """Return the first page from `start` on, round the end, that anyone waits for."""
     page = start
@@ -163,6 +173,17 @@ def next_awaited(waiting, start):
         page += 1
         if page == len(waiting):
             page = 0
+    return page
+
+
+@njit(cache=True)
+def end_of_group(first_page, last_page, waiting, most):
+    """Return how far from `first_page` at most so many tuples wait; at least for one page."""
+    page = first_page + 1
+    total = waiting[first_page]
+    while page < last_page and total + waiting[page] <= most:
+        total += waiting[page]
+        page += 1
     return page
 
 

@@ -36,7 +36,7 @@ from semistream.columns import (
 )
 from semistream.joins import kernels
 
-Slots: TypeAlias = NDArray[np.int64]
+Slots: TypeAlias = NDArray[np.int64] | NDArray[np.int32]
 # An arena has room for more than its average rows: a share, and a little in any case.
 ARENA_SLACK = 1.25
 ARENA_BASE_BYTES = 4096
@@ -84,14 +84,17 @@ def row_bytes(
     implied: int | None = None,
     header: Mapping[str, npt.DTypeLike] | None = None,
 ) -> float:
-    """Return what a slot takes: its record, and what the stores of its columns keep besides."""
+    """Return what a slot takes: its record, and what the stores of its columns keep besides.
+
+    A field that is not nullable must really have no nulls; it saves the validity byte.
+    """
     size = float(record_dtype(schema, implied, header).itemsize)
     for i, (field, value) in enumerate(zip(schema, value_bytes, strict=True)):
         encoding = encoding_of(field.type)
         if encoding is Encoding.FIXED:
-            size += i != implied  # a validity byte
+            size += field.nullable and i != implied
         elif encoding is Encoding.BYTES:
-            size += 8 + 1 + ARENA_SLACK * (value + kernels.RECORD_HEADER_BYTES)
+            size += 8 + field.nullable + ARENA_SLACK * (value + kernels.RECORD_HEADER_BYTES)
         else:
             size += 8 + ARENA_SLACK * value
     return size
@@ -108,22 +111,22 @@ def average_value_bytes(column: pa.Array) -> float:
     return max(1.0, float(column.nbytes) / max(1, len(column)))
 
 
-def make_store(dtype: pa.DataType, capacity: int, value_bytes: float) -> ColumnStore:
+def make_store(field: pa.Field, capacity: int, value_bytes: float) -> ColumnStore:
     """Return the store for a column of varying width."""
-    encoding = encoding_of(dtype)
+    dtype, encoding = field.type, encoding_of(field.type)
     if encoding is Encoding.BYTES:
         value_bytes += kernels.RECORD_HEADER_BYTES
     arena_bytes = int(capacity * value_bytes * ARENA_SLACK) + ARENA_BASE_BYTES
     if encoding is Encoding.BYTES:
-        return BytesStore(dtype, capacity, arena_bytes)
+        return BytesStore(field, capacity, arena_bytes)
     return NestedStore(dtype, capacity, arena_bytes)
 
 
 class _NullTracker:
     """One validity byte per slot, looked at only once a null has been seen."""
 
-    def __init__(self, capacity: int) -> None:
-        self._validity = np.ones(capacity, np.uint8)
+    def __init__(self, field: pa.Field, capacity: int) -> None:
+        self._validity = np.ones(capacity if field.nullable else 0, np.uint8)
         self._seen = False
 
     def put(self, slots: Slots, validity: NDArray[np.uint8] | None) -> None:
@@ -139,11 +142,11 @@ class _NullTracker:
 class FixedStore:
     """A column of fixed width: a field of the records."""
 
-    def __init__(self, dtype: pa.DataType, values: NDArray[Any]) -> None:
+    def __init__(self, field: pa.Field, values: NDArray[Any]) -> None:
         """Keep values in an array of one element per slot."""
-        self._dtype = dtype
+        self._dtype = field.type
         self._values = values
-        self._nulls = _NullTracker(len(values))
+        self._nulls = _NullTracker(field, len(values))
 
     def room(self, column: pa.Array) -> int:
         """All fit: slots are the only limit."""
@@ -193,11 +196,11 @@ class BytesStore:
     back without knowing who came when: a record whose slot points elsewhere has left.
     """
 
-    def __init__(self, dtype: pa.DataType, capacity: int, arena_bytes: int) -> None:
+    def __init__(self, field: pa.Field, capacity: int, arena_bytes: int) -> None:
         """Allocate the slots and the arena."""
-        self._dtype = dtype
+        self._dtype = field.type
         self._starts = np.full(capacity, kernels.NO_SLOT, np.int64)
-        self._nulls = _NullTracker(capacity)
+        self._nulls = _NullTracker(field, capacity)
         self._arena = np.zeros(arena_bytes, np.uint8)
         self._cursor = 0
         self._live_bytes = 0
@@ -344,9 +347,9 @@ class RowStore:
                 assert codes is not None
                 self._stores.append(CodeStore(field.type, codes))
             elif encoding_of(field.type) is Encoding.FIXED:
-                self._stores.append(FixedStore(field.type, records[str(i)]))
+                self._stores.append(FixedStore(field, records[str(i)]))
             else:
-                self._stores.append(make_store(field.type, len(records), size))
+                self._stores.append(make_store(field, len(records), size))
 
     def room(self, columns: Sequence[pa.Array]) -> int:
         """Return how many of the first rows every column has room for."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from semistream.columns import plain_batch
 from semistream.errors import ColumnError, RoutingError
+from semistream.joins.rows import Slots
 from semistream.joins.spec import JoinSpec
 from semistream.keys import KeyCoder
 
@@ -39,11 +40,6 @@ class Tuples:
             Tuples(self.batch[count:], self.codes[count:]),
         )
 
-    def pieces(self, rows: int) -> Iterator["Tuples"]:
-        """Yield the tuples in pieces of so many rows."""
-        for at in range(0, len(self), rows):
-            yield Tuples(self.batch[at : at + rows], self.codes[at : at + rows])
-
     def only(self, mask: NDArray[np.bool_]) -> "Tuples":
         """Return some of the tuples."""
         if mask.all():
@@ -60,16 +56,14 @@ class Arrived:
         self._codes = tuples.codes
         self.matched = np.zeros(len(tuples), np.uint8)
 
-    def gather(
-        self, rows: NDArray[np.int64], columns: Sequence[int] | None = None
-    ) -> list[pa.Array]:
+    def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of these rows."""
         batch = self._batch if columns is None else self._batch.select(list(columns))
-        return list(batch.take(pa.array(rows)).columns)
+        return list(batch.take(pa.array(slots)).columns)
 
-    def codes_at(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def codes_at(self, slots: Slots) -> NDArray[np.int64]:
         """Return the key codes of these rows."""
-        return self._codes[rows]
+        return self._codes[slots]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +103,8 @@ class StreamBuffer:
         self._routing = routing
         self._schema = spec.stream_schema
         self._keeps_hopeless = spec.keeps_misses
+        self._arrived: Tuples | None = None
         self._waiting: Tuples | None = None
-        self._has_arrived = False
         self._hopeless: list[pa.RecordBatch] = []
         self.hopeless_rows = 0
         self.is_exhausted = False
@@ -118,18 +112,36 @@ class StreamBuffer:
         self.null_key_rows = 0
 
     def pull(self) -> bool:
-        """Make sure tuples wait, reading a batch if none do; False if the source gave none."""
-        if self._waiting is None and not self.is_exhausted:
+        """Make sure that there are tuples, reading a batch if need be; False if none came."""
+        if self._arrived is None and self._waiting is None and not self.is_exhausted:
             batch = next(self._source, None)
             if batch is None:
                 self.is_exhausted = True
             elif batch.num_rows:
                 self._accept(plain_batch(batch))
-        return self._waiting is not None
+        return self._arrived is not None or self._waiting is not None
 
     def peek(self) -> pa.RecordBatch | None:
-        """Return the waiting rows without taking them."""
-        return None if self._waiting is None else self._waiting.batch
+        """Return rows that are there, waiting or only just arrived, without taking them."""
+        tuples = self._waiting or self._arrived
+        return None if tuples is None else tuples.batch
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there are tuples that may enter."""
+        return self._waiting is not None
+
+    def take_arrived(self, count: int | None = None) -> Tuples:
+        """Take tuples that have arrived, all or at most so many, before they may enter."""
+        assert self._arrived is not None
+        taken, rest = self._arrived.split(len(self._arrived) if count is None else count)
+        self._arrived = rest if len(rest) else None
+        return taken
+
+    def let_wait(self, tuples: Tuples) -> None:
+        """Let tuples wait until they are taken; no others may wait already."""
+        assert self._waiting is None
+        self._waiting = tuples if len(tuples) else None
 
     def take(self, count: int) -> Tuples:
         """Take at most `count` of the waiting tuples."""
@@ -137,19 +149,6 @@ class StreamBuffer:
         taken, rest = self._waiting.split(count)
         self._waiting = rest if len(rest) else None
         return taken
-
-    def take_arrived(self) -> Tuples | None:
-        """Take the tuples of the last batch, if this is the first time anyone asks for them."""
-        arrived = self._waiting if self._has_arrived else None
-        self._has_arrived = False
-        if arrived is not None:
-            self._waiting = None
-        return arrived
-
-    def put_back(self, tuples: Tuples) -> None:
-        """Let tuples that were taken wait on."""
-        assert self._waiting is None
-        self._waiting = tuples if len(tuples) else None
 
     @property
     def kept_hopeless_rows(self) -> int:
@@ -169,13 +168,13 @@ class StreamBuffer:
         self.row_count += batch.num_rows
         self.null_key_rows += len(has_key) - int(np.count_nonzero(has_key))
         hopeful = has_key & self._may_hold(codes)
-        self._has_arrived = True
         tuples = Tuples(batch, codes)
         hopeless = len(hopeful) - int(np.count_nonzero(hopeful))
         self.hopeless_rows += hopeless
         if hopeless and self._keeps_hopeless:
             self._hopeless.append(tuples.only(~hopeful).batch)
-        self.put_back(tuples.only(hopeful))
+        hopefuls = tuples.only(hopeful)
+        self._arrived = hopefuls if len(hopefuls) else None
 
     def _check_schema(self, schema: pa.Schema) -> None:
         if schema.names == self._schema.names and schema.types == self._schema.types:

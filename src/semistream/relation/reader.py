@@ -26,6 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.errors import CorruptRelationError
+from semistream.relation.device import Reading
 from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
 from semistream.relation.storage import PageFile, Store
 from semistream.relation.writer import CODE_BYTES
@@ -69,10 +70,16 @@ class PageReader:
     """The pages of some partitions of a snapshot, as one numbered sequence."""
 
     def __init__(
-        self, store: Store, manifest: Manifest, partitions: Sequence[int], columns: Sequence[str]
+        self,
+        store: Store,
+        manifest: Manifest,
+        partitions: Sequence[int],
+        columns: Sequence[str],
+        reading: Reading | None = None,
     ) -> None:
         """Load the page table for these partitions and columns; no page is read yet."""
         self.manifest = manifest
+        self.reading = reading or Reading()
         self._store = store
         infos = [manifest.partitions[p] for p in partitions]
         self._infos = [info for info in infos if info.row_count]
@@ -168,6 +175,12 @@ class PageReader:
         total = sum(self.part_bytes(name, 0, self.page_count) for name in names)
         return total / max(1, self.row_count)
 
+    def has_nulls(self, column: str) -> bool:
+        """Return whether any page has a null in a column that was asked for."""
+        index = self.manifest.schema.get_field_index(column)
+        names = part_names(index, self.manifest.schema.field(index).type)
+        return "validity" not in names or names["validity"] in self._parts
+
     def read_codes(self, first: int, last: int, out: NDArray[np.int64]) -> int:
         """Read the key codes of pages ``first … last - 1``; return how many there are."""
         return self.read_part(CODES, first, last, out.view(np.uint8)) // CODE_BYTES
@@ -188,6 +201,14 @@ class PageReader:
                 self._report_damage(name, int(np.searchsorted(part.ends, reached, "right")) - 1)
         self._check(part, name, first, last, view)
         return part.size_bytes(first, last)
+
+    def announce(self, name: str, first: int, last: int) -> None:
+        """Say that a part of pages ``first … last - 1`` will be read soon."""
+        part = self._parts.get(name)
+        if part is not None:
+            for a, b in self._stretches(part, first, last):
+                file = self._file(int(self._file_index[a]), name)
+                file.announce(int(part.offsets[a]), part.size_bytes(a, b))
 
     def close(self) -> None:
         """Close all files."""
@@ -296,7 +317,7 @@ class PageReader:
         if kind not in files:
             path = self._path(self._infos[file_index], kind)
             try:
-                files[kind] = self._store.open_pages(path)
+                files[kind] = self.reading.open(self._store.open_pages(path), path)
             except OSError as error:
                 raise CorruptRelationError(
                     f"{self._store.path(path)} is missing or cannot be opened ({error}); "

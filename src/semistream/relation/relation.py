@@ -1,13 +1,14 @@
 """A relation: the master table R, prepared once and opened by every join."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
 
 from semistream.errors import OptionError, RelationNotFoundError
 from semistream.keys import KeyCoder
+from semistream.relation.device import Reading
 from semistream.relation.layout import CURRENT, SNAPSHOTS, Manifest, Order, snapshot_path
 from semistream.relation.reader import PageReader
 from semistream.relation.storage import Store
@@ -25,6 +26,7 @@ class Relation:
 
     location: str
     manifest: Manifest
+    reading: Reading = field(default_factory=Reading)
 
     @classmethod
     def open(cls, location: str | os.PathLike[str], snapshot: str | None = None) -> "Relation":
@@ -111,7 +113,11 @@ class Relation:
     def reader(self, columns: list[str], partition: int | None = None) -> PageReader:
         """Return a reader of some columns, over one partition or over all."""
         partitions = range(self.partition_count) if partition is None else [partition]
-        return PageReader(self.store, self.manifest, partitions, columns)
+        return PageReader(self.store, self.manifest, partitions, columns, self.reading)
+
+    def read_by(self, reading: Reading) -> "Relation":
+        """Return the same relation, to be read in another way: from an emulated disk, say."""
+        return replace(self, reading=reading)
 
     def snapshots(self) -> list[str]:
         """Return the ids of all snapshots that are kept, oldest first."""

@@ -1,8 +1,8 @@
 """Where a relation's files live: a local folder, or anything `pyarrow.fs` can reach.
 
 Local files are read with ``preadv`` straight into the join's disk buffer; the others go through
-Arrow's random-access files. Both answer to `PageFile`, which is also the seam for a device that
-only pretends to be slow.
+Arrow's random-access files. Both answer to `PageFile`, which is also the seam for emulated devices
+(`semistream.relation.device`).
 """
 
 import os
@@ -20,6 +20,10 @@ class PageFile(Protocol):
 
     def read_into(self, offset: int, out: memoryview) -> int:
         """Fill `out` from `offset`; return the bytes read, fewer only at the end of the file."""
+        ...
+
+    def announce(self, offset: int, size: int) -> None:
+        """Say that these bytes will be read soon; the device may begin."""
         ...
 
     def close(self) -> None:
@@ -44,6 +48,10 @@ class LocalPageFile:
                 break
             done += count
         return done
+
+    def announce(self, offset: int, size: int) -> None:
+        """Let the kernel read them into its page cache meanwhile."""
+        os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
         """Close the descriptor; safe to call twice."""
@@ -70,6 +78,9 @@ class ArrowPageFile:
             return 0
         self._file.seek(offset)
         return int(self._file.readinto(out[: size - offset]))
+
+    def announce(self, offset: int, size: int) -> None:
+        """Nothing to do: Arrow's files have no such request."""
 
     def close(self) -> None:
         """Close the file."""

@@ -32,7 +32,7 @@ from semistream.relation.hot import HotKeys
 from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
 from semistream.relation.storage import Store
 
-EXTENT_BYTES = 8 << 20
+EXTENT_BYTES = 32 << 20
 CODE_BYTES = 8
 _Rows: TypeAlias = tuple[NDArray[np.int64], pa.RecordBatch]  # codes, and the rows they are of
 

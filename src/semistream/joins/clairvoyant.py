@@ -1,0 +1,88 @@
+"""The clairvoyant cache: CMESHJOIN with the best hot set there can be. A bound, not for use.
+
+It reads the whole stream beforehand, counts its keys, and gives each set of the front stage the
+eight that will be asked for most; nobody else may enter. So its hit ratio is what no front stage of
+this size and shape can exceed on this stream without changing the set as it goes. Charts draw it as
+a ceiling.
+
+Memory: what CMESHJOIN takes. The stream and the counts are held besides, and not counted: that is
+the cheating.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.joins import front_kernels as kernels
+from semistream.joins.frontstage import Codes, Matched, TupleCache
+from semistream.joins.meshjoin import MeshJoin
+from semistream.joins.operator import WindowJoin
+from semistream.joins.spec import JoinSpec
+from semistream.joins.telemetry import Telemetry
+from semistream.relation.reader import PageReader
+from semistream.relation.relation import Relation
+
+
+class ClairvoyantCache(TupleCache):
+    """A front stage that admits a set of keys which was chosen beforehand, and no others."""
+
+    chosen: Codes = np.zeros(0, np.int64)  # ascending
+
+    def choose(self, codes_by_demand: Codes) -> None:
+        """Give each set the keys that come first."""
+        self.chosen = np.sort(kernels.first_of_each_set(codes_by_demand, len(self._table)))
+
+    def learn(self, matched: Matched) -> None:
+        """Let chosen keys in; there is room for all of them."""
+        codes = matched.page_codes[matched.rows]
+        which = np.flatnonzero(self._is_chosen(codes))
+        super().learn(
+            replace(
+                matched,
+                rows=matched.rows[which],
+                tallies=matched.tallies[which],
+                take=lambda some: matched.take(which[some].astype(np.int32)),
+            )
+        )
+
+    def learn_missing(self, codes: Codes) -> None:
+        """Let chosen keys in that R does not have."""
+        super().learn_missing(codes[self._is_chosen(codes)])
+
+    def _is_chosen(self, codes: Codes) -> NDArray[np.bool_]:
+        if not len(self.chosen):
+            return np.zeros(len(codes), np.bool_)
+        at = np.minimum(np.searchsorted(self.chosen, codes), len(self.chosen) - 1)
+        is_chosen: NDArray[np.bool_] = self.chosen[at] == codes
+        return is_chosen
+
+
+class ClairvoyantJoin(WindowJoin):
+    """MESHJOIN behind a clairvoyant cache."""
+
+    def __init__(
+        self, relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None = None
+    ) -> None:
+        """Open the relation's page table."""
+        super().__init__(relation, spec, budget_bytes, MeshJoin, partition, self._make_cache)
+        self._codes_by_demand: Codes = np.zeros(0, np.int64)
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Look at the whole stream, then join it."""
+        stream = list(batches)
+        keys = self._spec.stream_key_indexes
+        codes = [self._relation.coder.codes([b.column(i) for i in keys])[0] for b in stream]
+        unique, counts = np.unique(np.concatenate([*codes, [0]]), return_counts=True)
+        self._codes_by_demand = unique[np.argsort(-counts, kind="stable")].astype(np.int64)
+        return super().join(stream)
+
+    def _make_cache(
+        self, reader: PageReader, columns: Sequence[str], budget_bytes: int, telemetry: Telemetry
+    ) -> TupleCache | None:
+        cache = ClairvoyantCache.for_budget(reader, columns, budget_bytes, telemetry)
+        if isinstance(cache, ClairvoyantCache):
+            cache.choose(self._codes_by_demand)
+        return cache

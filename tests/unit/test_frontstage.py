@@ -1,0 +1,214 @@
+"""The front stage: what it keeps, what it gives back, what it learns."""
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import semistream as ss
+from semistream.embedded import prepare
+from semistream.joins import front_kernels as kernels
+from semistream.joins.frontstage import Matched, TupleCache, _HitRatio
+from semistream.joins.telemetry import Telemetry
+from semistream.testing import nested_loop_join, same_rows
+
+N_ROWS = 4_000
+
+
+@pytest.fixture(scope="module")
+def relation(tmp_path_factory: pytest.TempPathFactory) -> ss.Relation:
+    table = pa.table({"k": np.arange(N_ROWS), "v": np.arange(N_ROWS) * 7})
+    return ss.build_relation(
+        table, tmp_path_factory.mktemp("r"), key="k", partitions=1, page_size=500
+    )
+
+
+@pytest.fixture(scope="module")
+def duplicates(tmp_path_factory: pytest.TempPathFactory) -> ss.Relation:
+    keys = np.repeat(np.arange(N_ROWS // 4), np.arange(N_ROWS // 4) % 7 + 1)
+    table = pa.table({"k": keys, "v": np.arange(len(keys))})
+    return ss.build_relation(
+        table, tmp_path_factory.mktemp("d"), key="k", partitions=1, page_size=500
+    )
+
+
+def make_cache(relation: ss.Relation, budget: int) -> TupleCache:
+    reader = relation.reader(["v"])
+    cache = TupleCache.for_budget(reader, ("v",), budget, Telemetry())
+    assert cache is not None
+    return cache
+
+
+def matched(codes: list[int], tallies: list[int]) -> Matched:
+    """Rows of one page: row i has key i and value 7·i."""
+    page, rows = np.arange(N_ROWS), np.array(codes, np.int64)
+    return Matched(
+        page,
+        rows,
+        np.array(tallies, np.uint8),
+        take=lambda some: [pa.array(rows[some] * 7)],
+        gather=lambda some: [pa.array(some * 7)],
+    )
+
+
+def teach(cache: TupleCache, codes: range, tally: int) -> None:
+    """Let all these keys challenge, a few at a time: the cache takes in only so many at once."""
+    for at in range(0, len(codes), 25):
+        some = list(codes[at : at + 25])
+        cache.learn(matched(some, [tally] * len(some)))
+
+
+def look_up(cache: TupleCache, codes: list[int]) -> tuple[dict[int, int], set[int]]:
+    """Return key → value for hits, and the keys that must wait."""
+    wanted = np.array(codes, np.int64)
+    waits = np.zeros(len(wanted), np.bool_)
+    hits = {}
+    for probes, rows in cache.matches(wanted, waits):
+        values = cache.gather(["v"], rows)[0].to_pylist()
+        hits |= dict(zip(wanted[probes].tolist(), values, strict=True))
+    return hits, set(wanted[waits].tolist())
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.dictionaries(st.integers(0, N_ROWS - 1), st.integers(1, 30), max_size=200), max_size=8
+    ),
+    st.integers(10_000, 60_000),
+)
+def test_hits_are_right_whatever_came_and_went(
+    relation: ss.Relation, rounds: list[dict[int, int]], budget: int
+) -> None:
+    cache = make_cache(relation, budget)
+    for tallies in rounds:
+        cache.learn(matched(list(tallies), list(tallies.values())))
+        hits, waiting = look_up(cache, list(range(N_ROWS)))
+        assert all(value == 7 * key for key, value in hits.items())
+        assert set(hits) | waiting == set(range(N_ROWS))
+        assert not set(hits) & waiting
+        assert len(hits) <= cache.capacity
+
+
+def test_empty_cache_hits_nothing(relation: ss.Relation) -> None:
+    assert look_up(make_cache(relation, 20_000), [0, 1, -1, 2**62, -(2**63)])[0] == {}
+
+
+def test_a_frequent_key_takes_the_place_of_a_rare_one(relation: ss.Relation) -> None:
+    cache = make_cache(relation, 20_000)
+    teach(cache, range(2_000), 1)
+    assert len(look_up(cache, list(range(2_000)))[0]) == cache.capacity
+    newcomers = range(3_000, 3_200)
+    teach(cache, newcomers, 1)
+    assert not look_up(cache, list(newcomers))[0], "a lone match is no evidence"
+    teach(cache, newcomers, 9)
+    assert len(look_up(cache, list(newcomers))[0]) > 190
+
+
+def test_hits_protect_and_turns_wear_down(relation: ss.Relation) -> None:
+    cache = make_cache(relation, 20_000)
+    teach(cache, range(2_000), 1)
+    kept = set(look_up(cache, list(range(2_000)))[0])
+    for _ in range(12):
+        look_up(cache, list(kept))
+    challengers = range(2_000, 4_000)
+    teach(cache, challengers, 5)
+    assert set(look_up(cache, list(kept))[0]) == kept
+    for _ in range(12):
+        cache.turn()
+        teach(cache, challengers, 5)
+    assert len(set(look_up(cache, list(kept))[0])) < len(kept) / 2
+
+
+def test_missing_keys_are_remembered(relation: ss.Relation) -> None:
+    cache = make_cache(relation, 20_000)
+    cache.learn_missing(np.array([70_001, 70_002, 70_001]))
+    hits, waiting = look_up(cache, [70_001, 70_002, 70_003])
+    assert hits == {}
+    assert waiting == {70_003}
+
+
+def test_keys_of_several_rows_are_kept_whole(duplicates: ss.Relation) -> None:
+    """The hot keys have up to seven rows; all of them come out of the cache, or the key waits."""
+    stream = pa.table({"k": np.tile(np.arange(40), 200), "n": np.arange(8_000)})
+    operator, batches = prepare(
+        stream.to_batches(max_chunksize=500), duplicates, memory=100_000, algorithm="cmeshjoin"
+    )
+    assert operator is not None
+    out = pa.Table.from_batches(operator.join(batches))
+    counts = Counter(stream["k"].to_pylist())
+    assert out.num_rows == sum(n * (k % 7 + 1) for k, n in counts.items())
+    assert operator.telemetry.front_hits > 0
+
+
+@pytest.mark.parametrize("algorithm", ["cmeshjoin", "chybridjoin", "cbinlj", "clairvoyant"])
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+def test_skewed_stream_with_missing_keys(relation: ss.Relation, algorithm: str, how: str) -> None:
+    rng = np.random.default_rng(3)
+    keys = np.minimum(rng.zipf(1.2, 6_000), 9_000)
+    keys = np.where(keys % 5 == 0, keys + N_ROWS // 2, keys)
+    stream = pa.table({"k": keys, "n": np.arange(len(keys))})
+    table = pa.table({"k": np.arange(N_ROWS), "v": np.arange(N_ROWS) * 7})
+    operator, batches = prepare(
+        stream.to_batches(max_chunksize=300),
+        relation,
+        how=how,
+        memory=120_000,
+        algorithm=algorithm,
+    )
+    assert operator is not None
+    out = pa.Table.from_batches(operator.join(batches), schema=operator._spec.output_schema)  # type: ignore[attr-defined]
+    kind = {"inner": "inner", "left": "left outer", "semi": "left semi", "anti": "left anti"}[how]
+    expected = stream.join(table, "k", join_type=kind).select(out.column_names)
+    assert same_rows(out, expected)
+    assert operator.telemetry.front_hits > len(keys) / 3
+
+
+def test_a_key_that_shares_its_code_with_another(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two strings with one hash: neither is answered from the cache with the other's row."""
+    from semistream import keys as keys_module
+
+    real = keys_module.KeyCoder.codes
+
+    def few_codes(self: object, columns: list[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+        codes, has_key = real(self, columns)  # type: ignore[arg-type]
+        return codes % 5, has_key
+
+    monkeypatch.setattr(keys_module.KeyCoder, "codes", few_codes)
+    table = pa.table({"k": [f"key-{i}" for i in range(12)], "v": np.arange(12)})
+    rng = np.random.default_rng(1)
+    stream = pa.table({"k": [f"key-{i}" for i in rng.integers(0, 20, 900)], "n": np.arange(900)})
+    relation = ss.build_relation(table, tmp_path_factory.mktemp("c"), key="k", partitions=1)
+    for algorithm in ("cmeshjoin", "chybridjoin", "cinlj", "xhybridjoin", "resident"):
+        batches = stream.to_batches(max_chunksize=40)
+        out = list(ss.join(batches, relation, memory="20MB", algorithm=algorithm))
+        assert same_rows(pa.Table.from_batches(out), nested_loop_join(stream, table, on="k"))
+
+
+def test_the_cache_stays_small(relation: ss.Relation) -> None:
+    """What a cache allocates is what it was given, or less."""
+    for budget in (10_000, 50_000, 200_000):
+        cache = make_cache(relation, budget)
+        arrays = [v for v in vars(cache).values() if isinstance(v, np.ndarray)]
+        stores = [store._values for store in cache._rows._stores]  # type: ignore[attr-defined]
+        held = sum(a.nbytes for a in arrays) + sum(s.base.nbytes for s in stores)
+        held += kernels.WAYS * 8  # to align the table
+        assert budget * 0.8 < held <= budget
+        assert cache.capacity == len(cache._state)
+        assert cache.capacity % kernels.WAYS == 0
+
+
+def test_a_broken_hit_ratio_is_noticed_once() -> None:
+    ratio = _HitRatio()
+    for _ in range(5):
+        ratio.add(80, 100)
+        assert not ratio.has_broken_in()
+    ratio.add(20, 100)
+    assert ratio.has_broken_in()
+    ratio.add(20, 100)
+    assert not ratio.has_broken_in()
+    assert not ratio.has_broken_in(), "a turn without look-ups says nothing"
