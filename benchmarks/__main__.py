@@ -1,11 +1,11 @@
-"""``python -m benchmarks [engine] [spark] [build] [memory]``: all of them unless some are named."""
+"""``python -m benchmarks [engine] [devices] …``: all of them unless some are named."""
 
 import argparse
 import os
 import subprocess
 import sys
 
-BENCHMARKS = ("engine", "spark", "build", "memory")
+BENCHMARKS = ("engine", "devices", "admission", "spark", "build", "memory")
 
 
 def main() -> int:

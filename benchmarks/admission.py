@@ -20,6 +20,9 @@ frequency recorder takes. The policies, with what they take:
 - tinylfu (8 B or, its widths being powers of two, up to twice that): a count-min sketch with 4 rows
   of 8-bit counters over all tuples, conservative update, halved every 10 h or 10 (h + W) tuples.
   The candidate must exceed the least of 5 sampled entries.
+- front stage (1 B): what `semistream.joins.frontstage` does, run as it is: sets of 8 places, a
+  count of up to 15 for each, f = 1 refused once a set is full, a set ages once a turn by 1 + ⌊c/8⌋
+  if a challenger fails, all counts are cleared when the hit ratio breaks in.
 - f+clock (1 B): see `_clock_phase`. Refuses f = 1 once full. The hand looks at up to 8 entries for
   a candidate, lowers those that are not below f, and replaces the first that is. It lowers counts
   for the length of one turn in each phase. "+ alarm": a phase whose hit ratio is under three
@@ -32,14 +35,20 @@ import heapq
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.report import Report
+from semistream.joins.front_kernels import WAYS
+from semistream.joins.frontstage import CachedColumns, Matched, TupleCache
+from semistream.joins.telemetry import Telemetry
 from semistream.workload.zipf import scatter, zipf_ranks
 
 SETTINGS = ((300_000, 20_000), (300_000, 65_000), (300_000, 200_000), (60_000, 40_000))
 STREAMS = ("Zipf 0.5", "Zipf 0.8", "Zipf 1", "Zipf 1.2", "drifting Zipf 1", "redrawn Zipf 1")
+FRONT_STAGE = "front stage"
+PIECE = 8_192  # tuples looked up at a time, and rows handed over at a time
 STEPS = 8
 HALVE, DECREMENT, EIGHTH = 0, 1, 2
 FROM_F, FROM_ZERO, INHERIT = 0, 1, 2
@@ -89,16 +98,20 @@ def main() -> None:
         report = Report(
             "admission", {"relation_rows": domain, "stream_rows": total, "stream": name}
         )
-        for policy in ("clairvoyant", *POLICIES):
-            cells = []
+        for policy in ("clairvoyant", *POLICIES, FRONT_STAGE):
+            all_figures = []
             for window, cached in settings:
                 if policy == "clairvoyant":
                     hit = ranks <= cached
                     figures = Figures(float(hit[total // 2 :].mean()), float(hit.mean()), 0.0)
+                elif policy == FRONT_STAGE:
+                    figures = simulate_front_stage(keys, window, cached)
                 else:
                     figures = simulate(keys, domain, window, cached, POLICIES[policy])
-                report.add(policy, window=window, cached=cached, **vars(figures))
-                cells.append(f"{figures.warm:.1%} {figures.overall:.1%} {figures.admissions:5.1f}")
+                all_figures.append(figures)
+            columns = {k: [round(vars(f)[k], 4) for f in all_figures] for k in vars(figures)}
+            report.add(policy, settings=settings, **columns)
+            cells = [f"{f.warm:.1%} {f.overall:.1%} {f.admissions:5.1f}" for f in all_figures]
             rows.append([policy, *cells])
         report.show(
             f"Admission, {name} keys, R {domain:,}, S {total:,}: hit ratio warm, with warm-up; "
@@ -151,6 +164,38 @@ def simulate(
         warm=float(hits[1] / (len(keys) - half)),
         overall=float(hits.sum() / len(keys)),
         admissions=float(1000 * admitted[1] / (len(keys) - half)),
+    )
+
+
+def simulate_front_stage(keys: NDArray[np.int32], window: int, cached: int) -> Figures:
+    """Do as `simulate` with the front stage itself, a page's worth of rows at a time."""
+    columns = CachedColumns(pa.schema([]), (), None, has_unique_codes=True)
+    telemetry = Telemetry()
+    cache = TupleCache(columns, cached // WAYS, telemetry)
+    waiting: list[NDArray[np.int64]] = []
+    filled, half = 0, len(keys) // 2
+    hits, admissions = [0, 0], [0, 0]
+    for at in range(0, len(keys), PIECE):
+        codes = keys[at : at + PIECE].astype(np.int64)
+        waits = np.zeros(len(codes), np.bool_)
+        list(cache.matches(codes, waits))
+        hits[at >= half] += int((~waits).sum())
+        waiting.append(codes[waits])
+        filled += len(waiting[-1])
+        if filled >= window:
+            found, f = np.unique(np.concatenate(waiting), return_counts=True)
+            tallies = np.minimum(f, 255).astype(np.uint8)
+            before = telemetry.front_admissions
+            for row in range(0, len(found), PIECE):
+                some = np.arange(row, min(row + PIECE, len(found)))
+                cache.learn(Matched(found, some, tallies[some], lambda _: [], lambda _: []))
+            cache.turn()
+            admissions[at >= half] += telemetry.front_admissions - before
+            waiting, filled = [], 0
+    return Figures(
+        warm=hits[1] / (len(keys) - half),
+        overall=sum(hits) / len(keys),
+        admissions=1000 * admissions[1] / (len(keys) - half),
     )
 
 

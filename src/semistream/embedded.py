@@ -38,8 +38,8 @@ def join(
     >>> sales = pa.record_batch({"product_id": [2, 3], "quantity": [5, 7]})
     >>> for batch in join([sales], products, how="left", memory="20MB"):
     ...     print(batch.to_pylist())
-    [{'product_id': 2, 'quantity': 5, 'name': 'ink'}]
     [{'product_id': 3, 'quantity': 7, 'name': None}]
+    [{'product_id': 2, 'quantity': 5, 'name': 'ink'}]
     """
     operator, batches = prepare(
         batches,

@@ -44,7 +44,7 @@ class ClairvoyantCache(TupleCache):
                 matched,
                 rows=matched.rows[which],
                 tallies=matched.tallies[which],
-                take=lambda some: matched.take(which[some].astype(np.int32)),
+                take=lambda some: matched.take(which[some]),
             )
         )
 

@@ -161,19 +161,23 @@ def admit(
     out_rows,
     out_dropped,
 ):
-    """Let keys challenge the weakest of their sets; return how many rows enter, how many go.
+    """Let keys challenge the weakest of their sets; return how many did, came in, and went.
 
-    A key of ``row_counts[i]`` rows takes as many ways, those of rivals whose counts are less than
-    its tally. If it does not find so many, its set grows older instead, once a turn. Writes
-    (candidate, row) for each row that enters, and the rows that go.
+    Stops when the output is full: go on with the keys that have not challenged yet. A key of
+    ``row_counts[i]`` rows takes as many ways, those of rivals whose counts are less than its tally.
+    If it does not find so many, its set grows older instead, once a turn. Writes (candidate, row)
+    for each row that enters, and the rows that go.
     """
-    entered = dropped = 0
+    entered = dropped = done = 0
     for i in range(len(codes)):
+        if entered + row_counts[i] > len(out_rows):
+            break
+        done += 1
         at = set_of(codes[i], len(table))
         is_there = False
         for w in range(WAYS):
             is_there |= table[at, w] == codes[i]
-        if is_there or entered + row_counts[i] > len(out_rows):
+        if is_there:
             continue
         if count_rivals(at, tallies[i], state) < row_counts[i]:
             if tallies[i] >= LEAST_TALLY and aged[at] != turn:
@@ -192,7 +196,7 @@ def admit(
             entered += 1
     for j in range(entered):
         state[out_rows[j]] &= ~FRESH
-    return entered, dropped
+    return done, entered, dropped
 
 
 @njit(cache=True)

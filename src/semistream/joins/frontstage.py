@@ -50,14 +50,14 @@ Rows = NDArray[np.int64]
 MOST_ROWS_PER_KEY = kernels.WAYS // 2
 # What a front stage takes of the budget; see docs/algorithms/frontstage.md for what others gain.
 SHARE = 1 / 5
-_PLACES_PER_ADMISSION = 16  # no more than this part of the cache changes hands at a time
+_PLACES_PER_ADMISSION = 64  # no more than this part of the cache changes hands at a time
 # Code and state, and for each admission a candidate, its place, and the rows that make way.
 _ENTRY_BYTES = 8 + 1 + 1 / kernels.WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
 _WEIGHT = 0.25  # of a turn in the usual ratio
 _LINE_BYTES = 64
-_LEAST_SETS = 2 * _PLACES_PER_ADMISSION
+_LEAST_SETS = _PLACES_PER_ADMISSION
 
 
 class FrontStage(Protocol):
@@ -103,7 +103,7 @@ class Matched:
     page_codes: Codes  # of all rows on the pages
     rows: Rows
     tallies: NDArray[np.uint8]  # f: how many tuples each of them matched
-    take: Callable[[NDArray[np.int32]], list[pa.Array]]  # columns of some of the rows
+    take: Callable[[NDArray[np.int64]], list[pa.Array]]  # columns of some of the rows
     gather: Callable[[Rows], list[pa.Array]]  # columns of any rows on the pages
 
 
@@ -205,19 +205,15 @@ class TupleCache:
     def learn(self, matched: Matched) -> None:
         """Lines 16-18: let the rows that matched challenge those in the cache."""
         codes = matched.page_codes[matched.rows]
+        counts = np.ones(len(codes), np.uint8)
         if self._is_unique:
-            counts = np.ones(len(codes), np.uint8)
-            candidates, places = self._admit(codes, matched.tallies, counts, kernels.HAS_ROW)
-            if len(places):
+            for candidates, places in self._admit(codes, matched.tallies, counts, kernels.HAS_ROW):
                 self._store(places, matched.take(candidates))
             return
-        counts = np.empty(len(codes), np.uint8)
         kernels.run_lengths(matched.page_codes, matched.rows, MOST_ROWS_PER_KEY, counts)
         whole = np.flatnonzero(counts)
-        candidates, places = self._admit(
-            codes[whole], matched.tallies[whole], counts[whole], kernels.HAS_ROW
-        )
-        if len(places):
+        keys = (codes[whole], matched.tallies[whole], counts[whole])
+        for candidates, places in self._admit(*keys, kernels.HAS_ROW):
             # A key of several rows enters as so many equal candidates, one for each.
             nth = np.arange(len(candidates)) - np.searchsorted(candidates, candidates)
             self._store(places, matched.gather(matched.rows[whole[candidates]] + nth))
@@ -227,7 +223,8 @@ class TupleCache:
         if len(codes):
             codes, tallies = np.unique(codes, return_counts=True)
             capped = np.minimum(tallies, kernels.MOST).astype(np.uint8)
-            self._admit(codes, capped, np.ones(len(codes), np.uint8), kernels.MISSING)
+            for _ in self._admit(codes, capped, np.ones(len(codes), np.uint8), kernels.MISSING):
+                pass
 
     def pages_loaded(self, first: int, last: int, disk: DiskBuffer) -> None:
         """Rows are learnt when they match, not before."""
@@ -244,26 +241,30 @@ class TupleCache:
         tallies: NDArray[np.uint8],
         row_counts: NDArray[np.uint8],
         kind: int,
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Return which candidates enter, and where; what they replace is dropped."""
-        entered, dropped = kernels.admit(
-            codes,
-            tallies,
-            row_counts,
-            kind,
-            self._table,
-            self._state,
-            self._aged,
-            self._turn,
-            self._strangers,
-            self._candidates,
-            self._places,
-            self._dropped,
-        )
-        if dropped:
-            self._rows.drop(self._dropped[:dropped])
-        self._telemetry.front_admissions += entered
-        return self._candidates[:entered], self._places[:entered]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+        """Yield which candidates enter, and where, some at a time; what they replace is dropped."""
+        start = 0
+        while start < len(codes):
+            done, entered, dropped = kernels.admit(
+                codes[start:],
+                tallies[start:],
+                row_counts[start:],
+                kind,
+                self._table,
+                self._state,
+                self._aged,
+                self._turn,
+                self._strangers,
+                self._candidates,
+                self._places,
+                self._dropped,
+            )
+            if dropped:
+                self._rows.drop(self._dropped[:dropped])
+            if entered:
+                self._telemetry.front_admissions += entered
+                yield self._candidates[:entered] + np.int64(start), self._places[:entered]
+            start += done
 
     def _store(self, places: NDArray[np.int32], columns: Sequence[pa.Array]) -> None:
         """Put rows into the cache; those for which the arenas have no room are given up."""
