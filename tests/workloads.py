@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +54,7 @@ class Workload:
     batch_rows: int
     how: str
     with_nested: bool
+    by_frequency: bool = False
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
         rng = np.random.default_rng(self.seed)
@@ -112,13 +114,20 @@ class Workload:
 
     def build(self, relation: pa.Table) -> ss.Relation:
         folder = tempfile.mkdtemp(prefix="semistream-test-")
-        return ss.build_relation(
-            relation,
-            folder,
-            key=self.key,
-            partitions=self.partitions,
-            page_size=self.page_bytes,
-        )
+        order: dict[str, Any] = {}
+        if self.by_frequency:
+            sample = self.tables()[0].select(list(self.on)).rename_columns(self.key)
+            order = {"order": "frequency", "sample": sample}
+        # So small a relation would have no hot pages otherwise.
+        with patch("semistream.relation.hot.HOT_SHARE", 0.5):
+            return ss.build_relation(
+                relation,
+                folder,
+                key=self.key,
+                partitions=self.partitions,
+                page_size=self.page_bytes,
+                **order,
+            )
 
     def batches(self, stream: pa.Table) -> list[pa.RecordBatch]:
         return stream.to_batches(max_chunksize=self.batch_rows)
@@ -182,4 +191,5 @@ def workloads(draw: Any) -> Workload:
         batch_rows=draw(st.sampled_from([1, 7, 64, 100_000])),
         how=draw(st.sampled_from(["inner", "left", "semi", "anti"])),
         with_nested=draw(st.booleans()),
+        by_frequency=draw(st.booleans()),
     )

@@ -79,6 +79,40 @@ def test_hybridjoin_page_accesses(
         last_seen[load] = entered
 
 
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**6), duplicates=st.booleans())
+def test_nobody_waits_longer_than_a_full_queue(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, duplicates: bool
+) -> None:
+    """A tuple leaves after at most as many loads as tuples can wait, or as reads cover R."""
+    table, stream = tables(seed, 600, 900, duplicates)
+    folder = tmp_path_factory.mktemp("relation")
+    relation = ss.build_relation(table, folder, key="k", partitions=1, page_size=200)
+    for tactic in (HybridJoin(), BatchedInlj()):
+        join = RecordingJoin(relation, resolve(relation, stream.schema), BUDGET, tactic)
+        left: dict[int, int] = {}
+        for batch in join.join(stream.to_batches(max_chunksize=50)):
+            left |= dict.fromkeys(batch.column("n").to_pylist(), len(join.loads))
+        # Tuples enter in the order of the stream, those that may match at all.
+        keys = stream["k"].to_numpy()
+        entered = np.flatnonzero(keys <= max(table["k"].to_pylist())).tolist()
+        room = join._window.capacity
+        for place, n in enumerate(entered):
+            before = sum(count <= place for count in join.entered)
+            assert left[n] - before <= room
+
+
+@pytest.mark.parametrize("start", [0, 1, 7, 29])
+def test_a_sweep_may_start_anywhere(tmp_path_factory: pytest.TempPathFactory, start: int) -> None:
+    table, stream = tables(11, 600, 500, duplicates=True)
+    folder = tmp_path_factory.mktemp("relation")
+    relation = ss.build_relation(table, folder, key="k", partitions=1, page_size=200)
+    join = IndexJoin(relation, resolve(relation, stream.schema), BUDGET, BatchedInlj())
+    join._after = start
+    out = pa.Table.from_batches(join.join(stream.to_batches(max_chunksize=50)))
+    assert same_rows(out, nested_loop_join(stream, table, on="k"))
+
+
 @pytest.mark.parametrize("duplicates", [False, True])
 def test_inlj_reads_once_per_tuple(
     tmp_path_factory: pytest.TempPathFactory, duplicates: bool
@@ -93,7 +127,7 @@ def test_inlj_reads_once_per_tuple(
 
 def test_batched_inlj_sweeps(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Reads go forward through R and begin again at its start; a room is served in two sweeps."""
-    table, stream = tables(5, 600, 400, duplicates=False)
+    table, stream = tables(5, 4_000, 3_000, duplicates=False)
     join = run(tmp_path_factory, table, stream, BatchedInlj())
     firsts = [first for first, _ in join.loads]
     turns = sum(later <= earlier for earlier, later in pairwise(firsts))

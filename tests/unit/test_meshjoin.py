@@ -175,7 +175,7 @@ def all_sizes(draw: st.DrawFn) -> Sizes:
     return Sizes(
         page_count=draw(st.integers(1, 3_000_000)),
         disk_bytes=lambda pages: disk_base + pages * page_bytes,
-        pinned_bytes=lambda pages: disk_base + 2 * pages * page_bytes,
+        pinned_bytes=lambda pages: (disk_base + 2 * pages * page_bytes) * (pages > 0),
         tuple_bytes=draw(st.integers(18, 3_000)),
         window_base_bytes=draw(st.integers(0, 100_000)),
         output_row_bytes=draw(st.integers(26, 3_000)),
