@@ -14,7 +14,7 @@ from semistream.units import format_bytes
 
 MOST_OUTPUT_ROWS = 16_384
 LEAST_OUTPUT_ROWS = 64
-OUTPUT_SHARE = 1 / 16
+OUTPUT_SHARE = 1 / 8
 DISK_SHARE = 1 / 4
 
 

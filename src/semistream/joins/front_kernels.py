@@ -121,7 +121,7 @@ def weakest_of(at, state):
 
 
 @njit(inline="always")
-def vacate(at, way, table, state, strangers, out_dropped, dropped):
+def vacate(at, way, table, state, occupied, strangers, out_dropped, dropped):
     """Empty a way and all others of its set with the same code; note rows that are dropped."""
     code = table[at, way]
     for w in range(WAYS):
@@ -130,6 +130,7 @@ def vacate(at, way, table, state, strangers, out_dropped, dropped):
             if state[row] & HAS_ROW:
                 out_dropped[dropped] = row
                 dropped += 1
+            occupied[0] -= state[row] != 0
             state[row] = 0
             table[at, w] = strangers[1] if at == strangers[0] else strangers[2]
     return dropped
@@ -154,6 +155,7 @@ def admit(
     kind,
     table,
     state,
+    occupied,
     aged,
     turn,
     strangers,
@@ -173,6 +175,8 @@ def admit(
         if entered + row_counts[i] > len(out_rows):
             break
         done += 1
+        if tallies[i] < LEAST_TALLY and occupied[0] == len(state):
+            continue
         at = set_of(codes[i], len(table))
         is_there = False
         for w in range(WAYS):
@@ -188,7 +192,8 @@ def admit(
             continue
         for _ in range(row_counts[i]):
             way = weakest_of(at, state)
-            dropped = vacate(at, way, table, state, strangers, out_dropped, dropped)
+            dropped = vacate(at, way, table, state, occupied, strangers, out_dropped, dropped)
+            occupied[0] += 1
             table[at, way] = codes[i]
             state[at * WAYS + way] = kind | FRESH | min(tallies[i], MOST)
             out_candidates[entered] = i
@@ -207,9 +212,10 @@ def forget_counts(state):
 
 
 @njit(cache=True)
-def evict(rows, table, state, strangers):
+def evict(rows, table, state, occupied, strangers):
     """Empty the ways of some rows, for which there was no room after all."""
     for row in rows:
+        occupied[0] -= 1
         state[row] = 0
         at = row // WAYS
         table[at, row % WAYS] = strangers[1] if at == strangers[0] else strangers[2]

@@ -163,6 +163,7 @@ class TupleCache:
         codes = self._table.reshape(-1)
         records = np.zeros(len(codes), record_dtype(columns.schema, columns.implied))
         self._rows = RowStore(columns.schema, records, columns.value_bytes, columns.implied, codes)
+        self._occupied = np.zeros(1, np.int64)
         self._aged = np.zeros(set_count, np.uint8)
         self._turn = 1
         self._recent = _HitRatio()
@@ -252,6 +253,7 @@ class TupleCache:
                 kind,
                 self._table,
                 self._state,
+                self._occupied,
                 self._aged,
                 self._turn,
                 self._strangers,
@@ -273,7 +275,8 @@ class TupleCache:
             # A key of several rows must not lose some of them.
             while fitting and self._same_key(places[fitting - 1], places[fitting]):
                 fitting -= 1
-            kernels.evict(places[fitting:], self._table, self._state, self._strangers)
+            tables = (self._table, self._state, self._occupied, self._strangers)
+            kernels.evict(places[fitting:], *tables)
         if fitting:
             self._rows.put(places[:fitting], [column[:fitting] for column in columns])
 

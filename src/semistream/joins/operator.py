@@ -258,7 +258,9 @@ class StreamJoin(ABC):
         tuples = Arrived(piece)
         for probes, rows in front.matches(piece.codes, waits):
             yield from self._emit(rows, probes, front, tuples)
-        yield from self._emit_misses(np.flatnonzero(~waits), tuples)
+        missed = (tuples.matched & kernels.MATCHED == 0) & ~waits
+        if missed.any():
+            yield from self._emit_misses(np.flatnonzero(missed), tuples)
         stream.let_wait(piece.only(waits))
 
     def _admit(self, stream: StreamBuffer, wanted: int) -> Generator[pa.RecordBatch, None, int]:

@@ -161,4 +161,6 @@ class Window:
         return self._codes[slots]
 
     def _ring(self, first: int, count: int) -> Slots:
-        return np.arange(first, first + count, dtype=np.int64) % self.capacity
+        first %= self.capacity
+        slots = np.arange(first, first + count, dtype=np.int64)
+        return slots if first + count <= self.capacity else slots % self.capacity
