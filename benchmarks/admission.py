@@ -20,7 +20,7 @@ frequency recorder takes. The policies, with what they take:
 - tinylfu (8 B or, its widths being powers of two, up to twice that): a count-min sketch with 4 rows
   of 8-bit counters over all tuples, conservative update, halved every 10 h or 10 (h + W) tuples.
   The candidate must exceed the least of 5 sampled entries.
-- front stage (1 B): what `semistream.joins.frontstage` does, run as it is: sets of 8 places, a
+- front stage (1 B): what `semistream.joins.frontstage` does, run as it is: sets of 7 places, a
   count of up to 15 for each, f = 1 refused once a set is full, a set ages once a turn by 1 + ⌊c/8⌋
   if a challenger fails, all counts are cleared when the hit ratio breaks in.
 - f+clock (1 B): see `_clock_phase`. Refuses f = 1 once full. The hand looks at up to 8 entries for

@@ -1,7 +1,7 @@
 """The clairvoyant cache: CMESHJOIN with the best hot set there can be. A bound, not for use.
 
 It reads the whole stream beforehand, counts its keys, and gives each set of the front stage the
-eight that will be asked for most; nobody else may enter. So its hit ratio is what no front stage of
+seven that will be asked for most; nobody else may enter. So its hit ratio is what no front stage of
 this size and shape can exceed on this stream without changing the set as it goes. Charts draw it as
 a ceiling.
 

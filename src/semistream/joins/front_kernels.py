@@ -1,8 +1,10 @@
 """The hot loops of the front stage: a set-associative table of hot rows, as in a processor's cache.
 
-A code belongs to one *set* of `WAYS` ways, whose codes fill one cache line. A row's place in the
-store is its set and way, so nothing points anywhere and nothing has to be kept in order. `state`
-has a byte for each way: a count of up to `MOST` in the low bits, and what the way holds.
+A code belongs to one *set* of `WAYS` ways, which fill one cache line: seven codes, a byte of state
+for each, and a byte that says when the set last grew older. A row's place in the store is its set
+and way, so nothing points anywhere and nothing has to be kept in order. `table` has the line as
+numbers of eight bytes, of which the last is the state; `state` is a view of its bytes: a count of
+up to `MOST` in the low bits, and what the way holds.
 
 A way that holds nothing has a code that belongs to another set, so a look-up need not check.
 """
@@ -13,7 +15,9 @@ A way that holds nothing has a code that belongs to another set, so a look-up ne
 import numpy as np
 from numba import njit, uint64
 
-WAYS = 8
+WAYS = 7
+AGED = WAYS  # the byte behind the states
+WORDS = WAYS + 1  # of a line
 MOST = 15  # the count saturates
 HAS_ROW = 0x10
 MISSING = 0x20  # the key is known not to be in R
@@ -63,25 +67,23 @@ def look_up(codes, table, state, waits, out_probes, out_rows):
     depend on what is found, so that the misses overlap: 10 ns a code instead of 31.
     """
     count = len(codes)
-    places = table.reshape(-1)
     for i in range(count):
-        out_rows[i] = set_of(codes[i], len(table)) * WAYS
+        out_rows[i] = set_of(codes[i], len(table))
     for i in range(count):
         code = codes[i]
         way = np.int64(-1)
         for w in range(WAYS):
-            way = np.int64(w) if places[out_rows[i] + w] == code else way
+            way = np.int64(w) if table[out_rows[i], w] == code else way
         out_probes[i] = way
     found = 0
     for i in range(count):
-        way = out_probes[i]
-        row = out_rows[i] + max(way, 0)
-        is_hit = way >= 0
-        kind = state[row]
-        state[row] = kind + (is_hit & ((kind & MOST) < MOST))
+        is_hit = out_probes[i] >= 0
+        at, found_at = out_rows[i], max(out_probes[i], 0)
+        kind = state[at, found_at]
+        state[at, found_at] = kind + (is_hit & ((kind & MOST) < MOST))
         waits[i] = not is_hit
         out_probes[found] = i
-        out_rows[found] = row
+        out_rows[found] = at * WAYS + found_at
         found += is_hit & ((kind & HAS_ROW) != 0)
     return found
 
@@ -94,13 +96,12 @@ def look_up_runs(codes, table, state, waits, out_probes, out_rows):
         at = set_of(codes[i], len(table))
         waits[i] = True
         for w in range(WAYS):
-            row = at * WAYS + w
             if table[at, w] == codes[i]:
                 waits[i] = False
-                state[row] += (state[row] & MOST) < MOST
-                if state[row] & HAS_ROW:
+                state[at, w] += (state[at, w] & MOST) < MOST
+                if state[at, w] & HAS_ROW:
                     out_probes[found] = i
-                    out_rows[found] = row
+                    out_rows[found] = at * WAYS + w
                     found += 1
     return found
 
@@ -111,7 +112,7 @@ def weakest_of(at, state):
     weakest = -1
     least = MOST + 1
     for w in range(WAYS):
-        kind = state[at * WAYS + w]
+        kind = state[at, w]
         # An empty way counts less than one whose count is zero.
         count = (kind & MOST) - (kind == 0)
         if not kind & FRESH and count < least:
@@ -125,13 +126,12 @@ def vacate(at, way, table, state, occupied, strangers, out_dropped, dropped):
     """Empty a way and all others of its set with the same code; note rows that are dropped."""
     code = table[at, way]
     for w in range(WAYS):
-        row = at * WAYS + w
         if table[at, w] == code:
-            if state[row] & HAS_ROW:
-                out_dropped[dropped] = row
+            if state[at, w] & HAS_ROW:
+                out_dropped[dropped] = at * WAYS + w
                 dropped += 1
-            occupied[0] -= state[row] != 0
-            state[row] = 0
+            occupied[0] -= state[at, w] != 0
+            state[at, w] = 0
             table[at, w] = strangers[1] if at == strangers[0] else strangers[2]
     return dropped
 
@@ -141,7 +141,7 @@ def count_rivals(at, tally, state):
     """Return how many ways of a set a challenger of this tally could take."""
     rivals = 0
     for w in range(WAYS):
-        kind = state[at * WAYS + w]
+        kind = state[at, w]
         is_weaker = (tally >= LEAST_TALLY) & ((kind & MOST) < tally) & (kind & FRESH == 0)
         rivals += (kind == 0) | is_weaker
     return rivals
@@ -156,7 +156,6 @@ def admit(
     table,
     state,
     occupied,
-    aged,
     turn,
     strangers,
     out_candidates,
@@ -175,7 +174,7 @@ def admit(
         if entered + row_counts[i] > len(out_rows):
             break
         done += 1
-        if tallies[i] < LEAST_TALLY and occupied[0] == len(state):
+        if tallies[i] < LEAST_TALLY and occupied[0] == len(table) * WAYS:
             continue
         at = set_of(codes[i], len(table))
         is_there = False
@@ -184,31 +183,32 @@ def admit(
         if is_there:
             continue
         if count_rivals(at, tallies[i], state) < row_counts[i]:
-            if tallies[i] >= LEAST_TALLY and aged[at] != turn:
-                aged[at] = turn
+            if tallies[i] >= LEAST_TALLY and state[at, AGED] != turn:
+                state[at, AGED] = turn
                 for w in range(WAYS):
-                    count = state[at * WAYS + w] & MOST
-                    state[at * WAYS + w] -= min(count, 1 + (count >> 3))
+                    count = state[at, w] & MOST
+                    state[at, w] -= min(count, 1 + (count >> 3))
             continue
         for _ in range(row_counts[i]):
             way = weakest_of(at, state)
             dropped = vacate(at, way, table, state, occupied, strangers, out_dropped, dropped)
             occupied[0] += 1
             table[at, way] = codes[i]
-            state[at * WAYS + way] = kind | FRESH | min(tallies[i], MOST)
+            state[at, way] = kind | FRESH | min(tallies[i], MOST)
             out_candidates[entered] = i
             out_rows[entered] = at * WAYS + way
             entered += 1
     for j in range(entered):
-        state[out_rows[j]] &= ~FRESH
+        state[out_rows[j] // WAYS, out_rows[j] % WAYS] &= ~FRESH
     return done, entered, dropped
 
 
 @njit(cache=True)
 def forget_counts(state):
     """Set all counts to zero: what was frequent is no longer."""
-    for row in range(len(state)):
-        state[row] &= ~MOST
+    for at in range(len(state)):
+        for w in range(WAYS):
+            state[at, w] &= ~MOST
 
 
 @njit(cache=True)
@@ -216,8 +216,8 @@ def evict(rows, table, state, occupied, strangers):
     """Empty the ways of some rows, for which there was no room after all."""
     for row in rows:
         occupied[0] -= 1
-        state[row] = 0
         at = row // WAYS
+        state[at, row % WAYS] = 0
         table[at, row % WAYS] = strangers[1] if at == strangers[0] else strangers[2]
 
 

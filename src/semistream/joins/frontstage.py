@@ -16,10 +16,10 @@ Algorithm (algorithm 1 of the paper): a tuple that arrives is looked up in H_R (
 hit it leaves at once. The others wait in the back stage. When a row of R matches f waiting tuples
 there, it is a challenger for a place in H_R (lines 16-18).
 
-What is ours. H_R is set-associative (`front_kernels`): a key can stand in eight places. The
+What is ours. H_R is set-associative (`front_kernels`): a key can stand in seven places. The
 frequency recorder is a count of up to 15 in each, raised by every hit. A challenger takes an empty
-place, or that of the least frequent of the eight if its count is less than f, and f is at least 2;
-if none is, the counts of these eight shrink a little, at most once a turn of R. So the threshold
+place, or that of the least frequent of the seven if its count is less than f, and f is at least 2;
+if none is, the counts of these seven shrink a little, at most once a turn of R. So the threshold
 of the paper is each rival's own count: it rises while rows are used and falls while they are not,
 by itself. If the hit ratio breaks in, the popular keys have changed: all counts begin anew.
 `docs/decisions.md` compares this with the paper's single threshold, TinyLFU and Space-Saving.
@@ -28,7 +28,8 @@ by itself. If the hit ratio breaks in, the popular keys have changed: all counts
 *Missing keys*: a key that R does not have takes a place in the same way, without a row, so that
 the tuples that ask for it need not wait either.
 
-Memory per place: code 8, count and kind 1, and the row. A look-up costs one or two cache misses.
+Memory per place: a seventh of a cache line, and the row. A look-up costs one cache miss, a hit one
+more for the row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -51,12 +52,11 @@ MOST_ROWS_PER_KEY = kernels.WAYS // 2
 # What a front stage takes of the budget; see docs/algorithms/frontstage.md for what others gain.
 SHARE = 1 / 5
 _PLACES_PER_ADMISSION = 64  # no more than this part of the cache changes hands at a time
-# Code and state, and for each admission a candidate, its place, and the rows that make way.
-_ENTRY_BYTES = 8 + 1 + 1 / kernels.WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
+# Its part of a line, and for each admission a candidate, its place, and the rows that make way.
+_ENTRY_BYTES = 64 / kernels.WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
 _WEIGHT = 0.25  # of a turn in the usual ratio
-_LINE_BYTES = 64
 _LEAST_SETS = _PLACES_PER_ADMISSION
 
 
@@ -142,7 +142,7 @@ class CachedColumns:
     @property
     def entry_bytes(self) -> float:
         """What a place in the cache takes."""
-        return _ENTRY_BYTES + row_bytes(self.schema, self.value_bytes, self.implied)
+        return _ENTRY_BYTES + row_bytes(self.schema, self.value_bytes)
 
 
 class TupleCache:
@@ -157,17 +157,16 @@ class TupleCache:
         self._telemetry = telemetry
         self._names = columns.schema.names
         self._strangers = kernels.find_strangers(set_count)
-        self._table = _aligned((set_count, kernels.WAYS))
+        self._table = _aligned(set_count)
+        self._state = self._table.view(np.uint8)[:, 8 * kernels.WAYS :]
         kernels.fill_with_strangers(self._table, self._strangers)
-        self._state = np.zeros(self._table.size, np.uint8)
-        codes = self._table.reshape(-1)
-        records = np.zeros(len(codes), record_dtype(columns.schema, columns.implied))
-        self._rows = RowStore(columns.schema, records, columns.value_bytes, columns.implied, codes)
+        records = np.zeros(self.capacity, record_dtype(columns.schema))
+        self._rows = RowStore(columns.schema, records, columns.value_bytes)
         self._occupied = np.zeros(1, np.int64)
-        self._aged = np.zeros(set_count, np.uint8)
         self._turn = 1
+        self._pairs = np.empty((2, 0), np.int64)
         self._recent = _HitRatio()
-        most_admitted = -(-len(codes) // _PLACES_PER_ADMISSION)
+        most_admitted = -(-self.capacity // _PLACES_PER_ADMISSION)
         self._candidates = np.empty(most_admitted, np.int32)
         self._places = np.empty(most_admitted, np.int32)
         self._dropped = np.empty(most_admitted * MOST_ROWS_PER_KEY, np.int32)
@@ -185,12 +184,14 @@ class TupleCache:
     @property
     def capacity(self) -> int:
         """h_R: how many rows fit."""
-        return len(self._state)
+        return len(self._table) * kernels.WAYS
 
     def matches(self, codes: Codes, waits: NDArray[np.bool_]) -> Iterator[tuple[Codes, Rows]]:
         """Lines 2-11: look the tuples up; see `FrontStage.matches`."""
-        probes = np.empty(len(codes) * self.pairs_per_tuple, np.int64)
-        rows = np.empty(len(probes), np.int64)
+        most = len(codes) * self.pairs_per_tuple
+        if self._pairs.shape[1] < most:
+            self._pairs = np.empty((2, most), np.int64)
+        probes, rows = self._pairs[:, :most]
         look_up = kernels.look_up if self._is_unique else kernels.look_up_runs
         found = look_up(codes, self._table, self._state, waits, probes, rows)
         hits = len(waits) - int(np.count_nonzero(waits))
@@ -254,7 +255,6 @@ class TupleCache:
                 self._table,
                 self._state,
                 self._occupied,
-                self._aged,
                 self._turn,
                 self._strangers,
                 self._candidates,
@@ -281,15 +281,16 @@ class TupleCache:
             self._rows.put(places[:fitting], [column[:fitting] for column in columns])
 
     def _same_key(self, place: int, other: int) -> bool:
-        codes = self._table.reshape(-1)
-        return bool(codes[place] == codes[other])
+        ways = kernels.WAYS
+        ours, theirs = self._table[place // ways], self._table[other // ways]
+        return bool(ours[place % ways] == theirs[other % ways])
 
 
-def _aligned(shape: tuple[int, int]) -> Codes:
-    """Return an array whose rows of `WAYS` codes each lie in one cache line."""
-    raw = np.empty((shape[0] + 1) * shape[1], np.int64)
-    skip = -raw.ctypes.data % _LINE_BYTES // raw.itemsize
-    return raw[skip : skip + shape[0] * shape[1]].reshape(shape)
+def _aligned(set_count: int) -> Codes:
+    """Return an array of zeros whose rows each fill one cache line."""
+    raw = np.zeros((set_count + 1) * kernels.WORDS, np.int64)
+    skip = -raw.ctypes.data % (8 * kernels.WORDS) // 8
+    return raw[skip : skip + set_count * kernels.WORDS].reshape(set_count, kernels.WORDS)
 
 
 @dataclass(slots=True)
