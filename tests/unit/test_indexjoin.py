@@ -1,6 +1,6 @@
 """The index joins read few pages: theorems 1 and 2 of `hybridjoin.txt` 4.3, as properties."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -100,6 +100,36 @@ def test_nobody_waits_longer_than_a_full_queue(
         for place, n in enumerate(entered):
             before = sum(count <= place for count in join.entered)
             assert left[n] - before <= room
+
+
+@pytest.mark.parametrize("tactic", [HybridJoin(), BatchedInlj()])
+def test_nobody_is_passed_over_for_ever(
+    tmp_path_factory: pytest.TempPathFactory, tactic: Any
+) -> None:
+    """A tuple whose page is the last of a read, and may run on, while others keep coming."""
+    keys = np.append(np.arange(4_000), 3_999)
+    folder = tmp_path_factory.mktemp("relation")
+    relation = ss.build_relation(
+        pa.table({"k": keys}), folder, key="k", partitions=1, page_size=512
+    )
+    schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
+    join = IndexJoin(relation, resolve(relation, schema, how="semi"), 60_000, tactic)
+    fed = 0
+
+    def source() -> Iterator[pa.RecordBatch]:
+        nonlocal fed
+        yield pa.record_batch([[0], [0]], schema=schema)
+        last_of_read = int(join._reader.first_codes[join._pages_per_read - 1]) + 1
+        yield pa.record_batch([[last_of_read], [-1]], schema=schema)
+        for fed in range(1_000):
+            yield pa.record_batch([[0], [fed]], schema=schema)
+            yield pa.record_batch([[], []], schema=schema)
+
+    for batch in join.join(source()):
+        if -1 in batch.column("n").to_pylist():
+            break
+    assert 0 < join._pages_per_read < relation.page_count
+    assert fed < 10
 
 
 @pytest.mark.parametrize("start", [0, 1, 7, 29])

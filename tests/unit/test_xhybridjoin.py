@@ -153,3 +153,20 @@ def test_a_pinned_part_takes_what_it_says(
     held = sum(a.nbytes for a in own) + sum(s.base.nbytes for s in stores)
     reader = relation.reader(["v"])
     assert held <= pinned_part_bytes(reader, ("v",), len(pinned._page_at))
+
+
+def test_hot_pages_and_a_partition_without_rows(tmp_path: object) -> None:
+    table = pa.table({"k": np.arange(0, 400, 2), "v": np.arange(200)})
+    stream = pa.table({"k": np.tile(np.arange(0, 40, 2), 10)})
+    with patch("semistream.relation.hot.HOT_SHARE", 0.5):
+        relation = ss.build_relation(
+            table,
+            tmp_path,  # type: ignore[arg-type]
+            key="k",
+            partitions=2,
+            page_size=256,
+            order="frequency",
+            sample=stream,
+        )
+    out = ss.join(stream.to_batches(), relation, memory="1MB", algorithm="xhybridjoin")
+    assert sum(batch.num_rows for batch in out) == stream.num_rows

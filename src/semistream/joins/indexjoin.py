@@ -51,7 +51,7 @@ class IndexTactic(Protocol):
         ...
 
     def next_home(self, room: WaitingRoom, after: int) -> int:
-        """Return the home page to read next; `after` is the page behind the last one read."""
+        """Return the home page to read next; `after` is the page behind the last one settled."""
         ...
 
     def home_after(self, room: WaitingRoom, first: int, last: int) -> int | None:
@@ -159,7 +159,8 @@ class IndexJoin(StreamJoin):
         first, last = self._pages_around(home)
         self._load(first, last)
         self._announce_next(first, last)
-        for taken in self._window.take(first, self._settled(first, last)):
+        self._after = self._settled(first, last)
+        for taken in self._window.take(first, self._after):
             yield from self._match(taken, first, last)
             yield from self._emit_misses(taken.slots, self._window)
             self._window.release(taken.slots)
@@ -167,7 +168,8 @@ class IndexJoin(StreamJoin):
 
     def _serve_long_run(self, home: int) -> Iterator[pa.RecordBatch]:
         """Settle a home whose keys run over more pages than the disk buffer holds."""
-        for taken in self._window.take(home, home + 1):
+        self._after = home + 1
+        for taken in self._window.take(home, self._after):
             end = self._index.end(home)
             for first in range(home, end, self._pages_per_read):
                 last = min(first + self._pages_per_read, end)
@@ -203,10 +205,6 @@ class IndexJoin(StreamJoin):
         while settled > first + 1 and self._index.end(settled - 1) > last:
             settled -= 1
         return settled
-
-    def _load(self, first: int, last: int) -> None:
-        super()._load(first, last)
-        self._after = last
 
     def _match(self, taken: Taken, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Emit all matches of some tuples on the pages that are loaded."""

@@ -162,8 +162,4 @@ class PinnedPages:
 def _most_frequent(reader: PageReader, places: int) -> NDArray[np.int64]:
     """Return the first hot pages of each partition in turn, if R is ordered by frequency."""
     hot = np.unique(reader.hot_pages).astype(np.int64)
-    bounds = reader.partition_page_bounds()
-    partition = np.searchsorted(bounds[:, 1], hot, "right")
-    starts = np.append(0, bounds[:-1, 1])
-    order = np.argsort(hot - starts[partition], kind="stable") if len(hot) else hot
-    return hot[order][:places]
+    return hot[np.argsort(reader.places_in_partition(hot), kind="stable")][:places]

@@ -52,7 +52,9 @@ class EmulatedDevice:
     bytes_read: int = field(default=0, init=False)
     _busy_until_s: float = field(default=0.0, init=False)
     _head: tuple[str, int] = field(default=("", 0), init=False)
-    _announced: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict, init=False)
+    _announced: dict[tuple[str, int], tuple[int, float]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
     def named(cls, name: str, computed_s: Callable[[], float] | None = None) -> "EmulatedDevice":
@@ -76,6 +78,8 @@ class EmulatedDevice:
 
     def announce(self, file: str, offset: int, size: int) -> None:
         """Begin to serve a request that will be made soon."""
+        if len(self._announced) > _MOST_ANNOUNCED:
+            self._announced.clear()  # what nobody came for
         if size and (file, offset) not in self._announced:
             self._announced[file, offset] = (size, self._serve(file, offset, size))
 
@@ -97,6 +101,8 @@ class EmulatedDevice:
         self.bytes_read += size
         return self._busy_until_s
 
+
+_MOST_ANNOUNCED = 4096
 
 # Seek, bandwidth, overhead of a request. The first is the disk of the first paper's time; round
 # figures of their kind, not of a product.

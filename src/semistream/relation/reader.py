@@ -136,6 +136,13 @@ class PageReader:
             at += info.page_count
         return bounds
 
+    def places_in_partition(self, pages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many pages of its own partition lie before each of these pages."""
+        places: NDArray[np.int64] = pages - np.searchsorted(
+            self._file_index, self._file_index[pages]
+        )
+        return places
+
     def crowding(self, shift: int) -> float:
         """Return how many rows share ``code >> shift`` with a row, on average over the rows."""
         if not self.row_count:
