@@ -105,7 +105,7 @@ def main() -> None:
                     hit = ranks <= cached
                     figures = Figures(float(hit[total // 2 :].mean()), float(hit.mean()), 0.0)
                 elif policy == FRONT_STAGE:
-                    figures = simulate_front_stage(keys, window, cached)
+                    figures = simulate_front_stage(keys, domain, window, cached)
                 else:
                     figures = simulate(keys, domain, window, cached, POLICIES[policy])
                 all_figures.append(figures)
@@ -167,11 +167,11 @@ def simulate(
     )
 
 
-def simulate_front_stage(keys: NDArray[np.int32], window: int, cached: int) -> Figures:
+def simulate_front_stage(keys: NDArray[np.int32], domain: int, window: int, cached: int) -> Figures:
     """Do as `simulate` with the front stage itself, a page's worth of rows at a time."""
     columns = CachedColumns(pa.schema([]), (), None, has_unique_codes=True)
     telemetry = Telemetry()
-    cache = TupleCache(columns, cached // WAYS, telemetry)
+    cache = TupleCache(columns, cached // WAYS, domain, telemetry)
     waiting: list[NDArray[np.int64]] = []
     filled, half = 0, len(keys) // 2
     hits, admissions = [0, 0], [0, 0]

@@ -29,7 +29,7 @@ from benchmarks.report import Report
 from semistream.joins.registry import ALGORITHMS, BOUNDS
 
 COLUMNS = ["c0", "c1"]
-ROUNDS = 4
+ROUNDS = 3
 # What runs within which share of R's size.
 WITHIN = {
     0.05: [a for a in ALGORITHMS if a not in ("resident", "inlj", "cinlj")],

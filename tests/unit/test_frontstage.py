@@ -1,6 +1,7 @@
 """The front stage: what it keeps, what it gives back, what it learns."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -166,6 +167,46 @@ def test_skewed_stream_with_missing_keys(relation: ss.Relation, algorithm: str, 
     assert operator.telemetry.front_hits > len(keys) / 3
 
 
+@pytest.mark.parametrize("algorithm", ["cmeshjoin", "cbinlj", "chybridjoin", "xhybridjoin"])
+def test_who_waits_is_served_while_others_hit(relation: ss.Relation, algorithm: str) -> None:
+    """A stream of hits that never pauses must not keep a lone miss waiting."""
+    fed = 0
+
+    def source() -> Iterator[pa.RecordBatch]:
+        nonlocal fed
+        for _ in range(30):
+            yield pa.record_batch({"k": [5] * 200, "n": [0] * 200})
+        yield pa.record_batch({"k": [3_000], "n": [-1]})
+        for _ in range(20_000):
+            fed += 1
+            yield pa.record_batch({"k": [5], "n": [0]})
+
+    operator, batches = prepare(source(), relation, memory=90_000, algorithm=algorithm)
+    assert operator is not None
+    for batch in operator.join(batches):
+        if -1 in batch.column("n").to_pylist():
+            break
+    assert fed < 19_000
+    assert operator.telemetry.front_hits > 0
+
+
+def test_the_clairvoyant_hits_at_least_as_often(relation: ss.Relation) -> None:
+    """Keys that cannot match take none of its places."""
+    rng = np.random.default_rng(9)
+    keys = rng.integers(0, N_ROWS, 20_000) // rng.integers(1, 60, 20_000)
+    keys = np.where(rng.random(20_000) < 0.8, keys + 10 * N_ROWS, keys)
+    stream = pa.table({"k": keys})
+    hits = {}
+    for algorithm in ("cmeshjoin", "clairvoyant"):
+        operator, batches = prepare(
+            stream.to_batches(max_chunksize=500), relation, memory=80_000, algorithm=algorithm
+        )
+        assert operator is not None
+        assert sum(b.num_rows for b in operator.join(batches)) == len(keys)
+        hits[algorithm] = operator.telemetry.front_hits
+    assert hits["clairvoyant"] >= hits["cmeshjoin"] > 0
+
+
 def test_a_key_that_shares_its_code_with_another(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,9 +246,23 @@ def test_a_broken_hit_ratio_is_noticed_once() -> None:
     ratio = _HitRatio()
     for _ in range(5):
         ratio.add(80, 100)
-        assert not ratio.has_broken_in()
+        assert not ratio.end_turn()
     ratio.add(20, 100)
-    assert ratio.has_broken_in()
+    assert ratio.end_turn()
     ratio.add(20, 100)
-    assert not ratio.has_broken_in()
-    assert not ratio.has_broken_in(), "a turn without look-ups says nothing"
+    assert not ratio.end_turn()
+    assert not ratio.end_turn(), "a turn without look-ups says nothing"
+
+
+def test_without_skew_the_cache_rests(relation: ss.Relation) -> None:
+    """Hits that any rows would have are no reason to go on learning; skew is, when it comes."""
+    cache = make_cache(relation, 20_000)
+    teach(cache, range(2_000), 1)
+    look_up(cache, list(range(N_ROWS)))
+    cache.turn()
+    assert not cache.learns_from_matches
+    hot = list(look_up(cache, list(range(2_000)))[0])
+    for _ in range(10):
+        look_up(cache, hot)
+        cache.turn()
+    assert cache.learns_from_matches

@@ -170,3 +170,15 @@ def test_hot_pages_and_a_partition_without_rows(tmp_path: object) -> None:
         )
     out = ss.join(stream.to_batches(), relation, memory="1MB", algorithm="xhybridjoin")
     assert sum(batch.num_rows for batch in out) == stream.num_rows
+
+
+def test_one_duplicate_key_does_not_keep_pages_from_being_pinned(
+    table: pa.Table, gathered: pa.Table, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    extra = pa.table({"k": [N_ROWS // 2], "v": [5]})
+    doubled = pa.concat_tables([table, extra])
+    relation = build(doubled, tmp_path_factory.mktemp("doubled"))
+    join = run(relation, gathered, XHybridJoin(), doubled)
+    assert isinstance(join._front, PinnedPages)
+    assert len(join._front.pages) > 5
+    assert join.telemetry.front_hits > N_STREAM / 4

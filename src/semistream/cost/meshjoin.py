@@ -96,12 +96,20 @@ def reduced_settings_for_budget(sizes: Sizes, budget_bytes: int) -> MeshJoinSett
         raise too_small("rmeshjoin", sizes, budget_bytes, least, 1)
     spare = Spare.usual(sizes, budget_bytes)
     pages = max(1, most_pages(sizes, int(spare.size_bytes * DISK_SHARE)))
+    settings = _with_equal_reads(sizes, pages, spare)
+    if settings.window_tuples >= 1:
+        return settings
+    # The usual shares leave no room for a window: what serves most tuples with each read?
+    spare = Spare.tightest(sizes, budget_bytes)
+    candidates = (_with_equal_reads(sizes, b, spare) for b in _doubling(sizes.page_count))
+    return max(candidates, key=lambda s: s.window_tuples / s.reads_per_cycle)
+
+
+def _with_equal_reads(sizes: Sizes, pages: int, spare: Spare) -> MeshJoinSettings:
+    """Return as many reads as `pages` a read take, of equal size, and the window that then fits."""
     reads = _reads(sizes, pages)
     pages = -(-sizes.page_count // reads)
-    tuples = spare.tuples_beside(sizes, sizes.disk_bytes(pages))
-    if tuples < 1:
-        spare, pages = Spare.tightest(sizes, budget_bytes), 1
-        tuples = spare.tuples_beside(sizes, sizes.disk_bytes(pages))
+    tuples = max(0, spare.tuples_beside(sizes, sizes.disk_bytes(pages)))
     return MeshJoinSettings(pages, tuples, _reads(sizes, pages), spare.output_rows)
 
 

@@ -30,9 +30,9 @@ def equal_parts(sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinS
         split = settings_for_budget(
             "xhybridjoin", sizes, budget_bytes - sizes.pinned_bytes(pages), least_pages
         )
-        if split.pages_per_read >= pages:
+        if split.pages_per_read >= pages >= least_pages:
             return _more_tuples(sizes, replace(split, pinned_pages=pages), pages)
-        pages = split.pages_per_read
+        pages = min(pages - 1, split.pages_per_read)
     return plain
 
 

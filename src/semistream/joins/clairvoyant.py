@@ -36,7 +36,7 @@ class ClairvoyantCache(TupleCache):
         self.chosen = np.sort(kernels.first_of_each_set(codes_by_demand, len(self._table)))
 
     def learn(self, matched: Matched) -> None:
-        """Let chosen keys in; there is room for all of them."""
+        """Let chosen keys in; if each has one row, there is room for all of them."""
         codes = matched.page_codes[matched.rows]
         which = np.flatnonzero(self._is_chosen(codes))
         super().learn(
@@ -73,11 +73,15 @@ class ClairvoyantJoin(WindowJoin):
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Look at the whole stream, then join it."""
         stream = list(batches)
-        keys = self._spec.stream_key_indexes
-        codes = [self._relation.coder.codes([b.column(i) for i in keys])[0] for b in stream]
-        unique, counts = np.unique(np.concatenate([*codes, [0]]), return_counts=True)
+        codes = [np.zeros(0, np.int64), *map(self._codes_that_may_match, stream)]
+        unique, counts = np.unique(np.concatenate(codes), return_counts=True)
         self._codes_by_demand = unique[np.argsort(-counts, kind="stable")].astype(np.int64)
         return super().join(stream)
+
+    def _codes_that_may_match(self, batch: pa.RecordBatch) -> Codes:
+        columns = [batch.column(i) for i in self._spec.stream_key_indexes]
+        codes, has_key = self._relation.coder.codes(columns)
+        return codes[has_key & self._reader.may_hold(codes)]
 
     def _make_cache(
         self, reader: PageReader, columns: Sequence[str], budget_bytes: int, telemetry: Telemetry

@@ -21,7 +21,8 @@ frequency recorder is a count of up to 15 in each, raised by every hit. A challe
 place, or that of the least frequent of the seven if its count is less than f, and f is at least 2;
 if none is, the counts of these seven shrink a little, at most once a turn of R. So the threshold
 of the paper is each rival's own count: it rises while rows are used and falls while they are not,
-by itself. If the hit ratio breaks in, the popular keys have changed: all counts begin anew.
+by itself. If the hit ratio breaks in, the popular keys have changed: all counts begin anew. If it
+is what chance would give, there is no skew, and the cache learns only one turn in nine.
 `docs/decisions.md` compares this with the paper's single threshold, TinyLFU and Space-Saving.
 
 *Duplicate keys in R*: all rows of a key are kept together or not at all, up to half a set.
@@ -50,13 +51,16 @@ Codes = NDArray[np.int64]
 Rows = NDArray[np.int64]
 MOST_ROWS_PER_KEY = kernels.WAYS // 2
 # What a front stage takes of the budget; see docs/algorithms/frontstage.md for what others gain.
-SHARE = 1 / 5
+SHARE = 1 / 6
 _PLACES_PER_ADMISSION = 64  # no more than this part of the cache changes hands at a time
 # Its part of a line, and for each admission a candidate, its place, and the rows that make way.
 _ENTRY_BYTES = 64 / kernels.WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
 _WEIGHT = 0.25  # of a turn in the usual ratio
+# Hits of less than so many times the cache's share of R are chance, and not worth learning for.
+_SKEWED = 1.5
+_TURNS_OF_REST = 8
 _LEAST_SETS = _PLACES_PER_ADMISSION
 
 
@@ -148,10 +152,14 @@ class CachedColumns:
 class TupleCache:
     """The front stage of CMESHJOIN: single rows of R, those that are asked for most."""
 
-    learns_from_matches = True
+    def __init__(
+        self, columns: CachedColumns, set_count: int, row_count: int, telemetry: Telemetry
+    ) -> None:
+        """Allocate an empty cache of ``set_count * WAYS`` of R's `row_count` rows.
 
-    def __init__(self, columns: CachedColumns, set_count: int, telemetry: Telemetry) -> None:
-        """Allocate an empty cache of ``set_count * WAYS`` rows; there must be two sets or more."""
+        There must be two sets or more.
+        """
+        self.learns_from_matches = True
         self.pairs_per_tuple = 1 if columns.has_unique_codes else MOST_ROWS_PER_KEY
         self._is_unique = columns.has_unique_codes
         self._telemetry = telemetry
@@ -166,6 +174,8 @@ class TupleCache:
         self._turn = 1
         self._pairs = np.empty((2, 0), np.int64)
         self._recent = _HitRatio()
+        self._by_chance = self.capacity / max(1, row_count)
+        self._turns_of_rest = 0
         most_admitted = -(-self.capacity // _PLACES_PER_ADMISSION)
         self._candidates = np.empty(most_admitted, np.int32)
         self._places = np.empty(most_admitted, np.int32)
@@ -179,7 +189,9 @@ class TupleCache:
         cached = CachedColumns.of(reader, columns)
         spare = budget_bytes - base_bytes(cached.schema)
         set_count = int(spare / (kernels.WAYS * cached.entry_bytes)) - 1  # one to align
-        return cls(cached, set_count, telemetry) if set_count >= _LEAST_SETS else None
+        if set_count < _LEAST_SETS:
+            return None
+        return cls(cached, set_count, reader.row_count, telemetry)
 
     @property
     def capacity(self) -> int:
@@ -232,10 +244,21 @@ class TupleCache:
         """Rows are learnt when they match, not before."""
 
     def turn(self) -> None:
-        """Let every set grow older once more; begin anew if the hit ratio has broken in."""
+        """Let every set grow older once more; begin anew if the hit ratio has broken in.
+
+        Learn only now and then while the cache hits no more than any rows would: without skew
+        there is nothing to learn, and trying takes time.
+        """
         self._turn = (self._turn + 1) % 256
-        if self._recent.has_broken_in():
+        recent = self._recent
+        if recent.end_turn():
             kernels.forget_counts(self._state)
+        is_full = self._occupied[0] == self.capacity
+        if self._turns_of_rest:
+            self._turns_of_rest -= 1
+        elif is_full and recent.last < _SKEWED * self._by_chance:
+            self._turns_of_rest = _TURNS_OF_REST
+        self.learns_from_matches = not self._turns_of_rest
 
     def _admit(
         self,
@@ -300,18 +323,19 @@ class _HitRatio:
     hits: int = 0
     look_ups: int = 0
     usual: float = 0.0
+    last: float = 0.0
 
     def add(self, hits: int, look_ups: int) -> None:
         """Count some look-ups."""
         self.hits += hits
         self.look_ups += look_ups
 
-    def has_broken_in(self) -> bool:
-        """End the turn; return whether its hit ratio was far below the usual one."""
+    def end_turn(self) -> bool:
+        """Return whether the turn's hit ratio was far below the usual one."""
         if not self.look_ups:
             return False
-        ratio = self.hits / self.look_ups
-        broken = ratio < _BREAK * self.usual
-        self.usual = ratio if broken else self.usual + _WEIGHT * (ratio - self.usual)
+        self.last = self.hits / self.look_ups
+        broken = self.last < _BREAK * self.usual
+        self.usual = self.last if broken else self.usual + _WEIGHT * (self.last - self.usual)
         self.hits = self.look_ups = 0
         return broken

@@ -54,6 +54,12 @@ class HybridJoin:
         """The oldest tuple that is not served now."""
         return room.oldest_home_outside(first, last)
 
-    def fills_buffer(self) -> bool:
-        """The disk buffer is filled with the pages around."""
-        return True
+    def pages_around(self, home: int, end: int, most: int, page_count: int) -> tuple[int, int]:
+        """The whole read that the home is part of.
+
+        Reads are laid out like a scan's, b pages each from the start of R, so that they do not
+        overlap. Only where a home's keys run on into the next read is it shifted.
+        """
+        first = home // most * most
+        last = min(first + most, page_count)
+        return (first, last) if end <= last else (end - most, end)

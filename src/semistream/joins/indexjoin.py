@@ -58,8 +58,8 @@ class IndexTactic(Protocol):
         """Return the home that would be next once these pages are dealt with; None if nobody's."""
         ...
 
-    def fills_buffer(self) -> bool:
-        """Return whether the disk buffer is filled with the pages that follow."""
+    def pages_around(self, home: int, end: int, most: int, page_count: int) -> tuple[int, int]:
+        """Return what to read for a home whose keys end before page `end`; at most `most` pages."""
         ...
 
 
@@ -147,7 +147,7 @@ class IndexJoin(StreamJoin):
             pinned_bytes=self._pinned_bytes,
             tuple_bytes=room_bytes_per_tuple(schema, value_bytes, self._implied),
             window_base_bytes=base_bytes(schema) + BYTES_PER_PAGE * (self._reader.page_count + 1),
-            output_row_bytes=self._output_row_bytes(value_bytes) + 8,
+            output_row_bytes=self._output_row_bytes(value_bytes) + 5 * 8,  # taken, and their pairs
             table_bytes=self._reader.table_bytes + PageIndex.size_bytes(self._reader),
         )
 
@@ -187,17 +187,8 @@ class IndexJoin(StreamJoin):
                 self._disk.announce(*self._pages_around(home))
 
     def _pages_around(self, home: int) -> tuple[int, int]:
-        """Return what to read for a home: its own pages, or the whole read that they are part of.
-
-        Reads are laid out like a scan's, b pages each from the start of R, so that they do not
-        overlap. Only where a home's keys run on into the next read is it shifted.
-        """
-        end = self._index.end(home)
-        if not self._tactic.fills_buffer():
-            return home, end
-        first = home // self._pages_per_read * self._pages_per_read
-        last = min(first + self._pages_per_read, self._reader.page_count)
-        return (first, last) if end <= last else (end - self._pages_per_read, end)
+        sizes = (self._pages_per_read, self._reader.page_count)
+        return self._tactic.pages_around(home, self._index.end(home), *sizes)
 
     def _settled(self, first: int, last: int) -> int:
         """Return up to which home all tuples are settled by the pages ``first … last - 1``."""

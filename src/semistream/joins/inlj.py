@@ -36,9 +36,9 @@ class Inlj:
         """Nobody waits but the one who is served."""
         return None
 
-    def fills_buffer(self) -> bool:
+    def pages_around(self, home: int, end: int, most: int, page_count: int) -> tuple[int, int]:
         """Only what the tuple needs is read."""
-        return False
+        return home, end
 
 
 class BatchedInlj:
@@ -61,6 +61,6 @@ class BatchedInlj:
         home = room.home_from(last)
         return None if first <= home < last else home
 
-    def fills_buffer(self) -> bool:
-        """The disk buffer is filled with the pages that follow: in a full room they are wanted."""
-        return True
+    def pages_around(self, home: int, end: int, most: int, page_count: int) -> tuple[int, int]:
+        """The pages that follow as well: in a full room they are wanted."""
+        return home, min(home + most, page_count)

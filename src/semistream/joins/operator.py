@@ -217,9 +217,11 @@ class StreamJoin(ABC):
         if self._make_front is not None and budget > least_bytes:
             share = min(int(budget * SHARE), budget - least_bytes)
             wanted = (self._reader, self._read_columns, share, self.telemetry)
+            reserved = self.ledger.reserve("front stage", share)
             self._front = self._make_front(*wanted)
-            if self._front is not None:
-                self.ledger.reserve("front stage", share)
+            if self._front is None:
+                reserved.release()
+            else:
                 budget -= share
         return budget
 
@@ -264,11 +266,20 @@ class StreamJoin(ABC):
         stream.let_wait(piece.only(waits))
 
     def _admit(self, stream: StreamBuffer, wanted: int) -> Generator[pa.RecordBatch, None, int]:
-        """Let up to `wanted` tuples into the window, past the front stage; return how many."""
+        """Let up to `wanted` tuples into the window, past the front stage; return how many.
+
+        Those who wait already must not wait for ever while the front stage settles all who come:
+        after so many arrivals it is their turn again.
+        """
         admitted = 0
+        arrivals_left = max(wanted, self._window.capacity)
         while admitted < wanted and stream.pull():
             if not stream.has_waiting:
+                if arrivals_left <= 0 and self._window.count:
+                    break
+                arrived = stream.arrived_rows
                 yield from self._settle(stream)
+                arrivals_left -= arrived - stream.arrived_rows
             waiting = stream.peek() if stream.has_waiting else None
             if waiting is not None:
                 room = self._window.room(waiting[: wanted - admitted])
@@ -442,9 +453,12 @@ class WindowJoin(StreamJoin):
 
     def _expire(self, count: int) -> Iterator[pa.RecordBatch]:
         """Let the oldest tuples go, emitting those that found no match if the join keeps them."""
-        if count:
-            yield from self._emit_misses(self._window.oldest(count), self._window)
-            self._window.expire(count)
+        while count:
+            some = min(count, self._output_rows)
+            leaving = self._window.oldest(some)
+            yield from self._emit_misses(leaving, self._window)
+            self._window.expire(leaving)
+            count -= some
 
     def _probe(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Read pages and join them with everything in the window."""

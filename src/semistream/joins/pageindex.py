@@ -30,7 +30,7 @@ class PageIndex:
         self._first_codes = reader.first_codes
         self._hot_codes = reader.hot_codes
         self._hot_pages = reader.hot_pages
-        self._is_unique = reader.has_unique_codes
+        self.is_unique = reader.has_unique_codes
         bounds = reader.partition_page_bounds()
         self.parts = np.zeros((len(bounds) + 1, kernels.COLUMNS), np.int64)
         self._directory = np.zeros(_directory_entries(reader), np.int32)
@@ -40,7 +40,7 @@ class PageIndex:
             used = self._describe(part, self._first_codes, (first, last), ranges, used)
         hot = (0, len(self._hot_codes))
         self._describe(len(bounds), self._hot_codes, hot, -(-hot[1] // _HOT_CODES_PER_RANGE), used)
-        self._ends = None if self._is_unique else self._find_ends(bounds)
+        self._ends = None if self.is_unique else self._find_ends(bounds)
 
     @staticmethod
     def size_bytes(reader: PageReader) -> int:
@@ -58,7 +58,7 @@ class PageIndex:
             self._hot_pages,
             self.parts,
             self._directory,
-            self._is_unique,
+            self.is_unique,
         )
 
     @property
@@ -72,6 +72,10 @@ class PageIndex:
         arguments = (codes, *self.arrays, homes)
         kernels.find_homes(*arguments)
         return homes
+
+    def first_code_after(self, homes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first code of the page behind each home, or of the last page."""
+        return self._first_codes[np.minimum(homes + 1, self.page_count - 1)]
 
     def end(self, home: int) -> int:
         """Return the page (exclusive) up to which codes at home on this page may lie."""
@@ -89,7 +93,7 @@ class PageIndex:
         first, last = bounds
         base = int(values[first]) if first < last else 0
         span = int(values[last - 1]) - base if first < last else 0
-        shift = (span // max(1, most_ranges)).bit_length()
+        shift = min(63, (span // max(1, most_ranges)).bit_length())
         ranges = (span >> shift) + 1
         self.parts[part] = first, last, used, ranges, base, shift
         kernels.fill_directory(values, self.parts, part, self._directory)

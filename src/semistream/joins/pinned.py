@@ -6,11 +6,11 @@ it arrives: the page has all its matches, or R has none. The others wait for the
 Which pages stay: the most wanted. The paper sorts R by access frequency and pins its first
 pages; so does this at first if R was built with ``order="frequency"``. Beyond the paper, every
 arriving tuple counts for its home page, and after each turn of R the pages that were wanted most
-of late are chosen. A chosen page is pinned when the join reads it next, so pinning costs no reads
-of its own, and works with R in any order.
+of late are chosen. A chosen page is pinned when the join reads it next, which costs its columns,
+and works with R in any order.
 
 Memory for each of the l places: the codes and all columns that are read, for as many rows as a page
-has at most; 13 bytes for every page of R to choose by.
+has at most; 17 bytes for every page of R to choose by.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,8 @@ from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import CODES, PageReader
 from semistream.relation.writer import CODE_BYTES
 
-_BYTES_PER_PAGE = 4 + 4 + 1 + 4  # demand, place, whether it is wanted, and a copy to choose by
+_BYTES_PER_PAGE = 4 + 4 + 1 + 8  # demand, place, whether it is wanted, and an order to choose by
+_BYTES_PER_PLACE = 8 + 8 + 1
 _NOWHERE = -1
 
 
@@ -39,7 +40,8 @@ def pinned_part_bytes(reader: PageReader, columns: Sequence[str], places: int) -
     cached = CachedColumns.of(reader, columns)
     row = CODE_BYTES + row_bytes(cached.schema, cached.value_bytes, cached.implied)
     rows = places * _most_rows(reader)
-    return int(rows * row) + base_bytes(cached.schema) + _BYTES_PER_PAGE * reader.page_count
+    besides = _BYTES_PER_PAGE * reader.page_count + _BYTES_PER_PLACE * places
+    return int(rows * row) + base_bytes(cached.schema) + besides
 
 
 def _most_rows(reader: PageReader) -> int:
@@ -88,6 +90,9 @@ class PinnedPages:
         homes = self._index.homes(codes)
         kernels.count_demand(homes, self._demand)
         places = self._place_of[homes]
+        if not self._index.is_unique:
+            # A key that the next page begins with may have rows there: both pages must be read.
+            places[codes == self._index.first_code_after(homes)] = _NOWHERE
         waits[:] = places == _NOWHERE
         self._telemetry.front_hits += len(waits) - int(np.count_nonzero(waits))
         position = np.zeros(2, np.int64)
@@ -113,9 +118,7 @@ class PinnedPages:
         """Pin those of the pages in the disk buffer that are wanted and have a place."""
         is_new = self._is_wanted[first:last] & (self._place_of[first:last] == _NOWHERE)
         for page in (np.flatnonzero(is_new) + first).tolist():
-            # A page whose last key runs on to the next one cannot settle anybody alone.
-            if self._index.end(page) == page + 1:
-                self._pin(page, first, disk)
+            self._pin(page, first, disk)
 
     def turn(self) -> None:
         """Choose the pages that were wanted most of late; those before count half."""
@@ -145,7 +148,7 @@ class PinnedPages:
 
     def _free_place(self) -> int | None:
         """Return a place without a page, or one whose page is no longer wanted; None if none is."""
-        held = np.append(self._is_wanted, False)[self._page_at]  # nowhere is the last
+        held = self._is_wanted[self._page_at] & (self._page_at != _NOWHERE)
         unwanted = np.flatnonzero(~held)
         if not len(unwanted):
             return None

@@ -43,11 +43,15 @@ def make_operator(
 def choose(
     relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None = None
 ) -> str:
-    """Return what ``auto`` stands for: `resident` where R fits the budget, else `cmeshjoin`."""
+    """Return what ``auto`` stands for: `resident` where R fits the budget, else `chybridjoin`.
+
+    It is the best or close to it on skewed streams and on slow disks, and reads only pages that are
+    asked for; without skew its cache rests.
+    """
     columns = read_columns(relation, spec)
     reader = relation.reader(list(columns), partition)
     fits = resident.least_memory_bytes(reader, columns) <= budget_bytes
-    return "resident" if fits else "meshjoin"
+    return "resident" if fits else "chybridjoin"
 
 
 def _window_join(tactics: TacticMaker, make_front: MakeFront | None = None) -> _Make:

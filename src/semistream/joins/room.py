@@ -81,6 +81,7 @@ class WaitingRoom:
         self._older = np.full(pages + 1, pages, np.int32)
         self._rows = RowStore(schema, records, value_bytes, implied, self._slot_codes)
         self._most_taken = most_taken
+        self._taken = np.empty((3, most_taken), np.int64)
 
     def room(self, batch: pa.RecordBatch) -> int:
         """Return how many of the batch's first rows can enter now."""
@@ -126,7 +127,7 @@ class WaitingRoom:
         """Take the tuples at home on some pages out of the table; they keep rows and slots.
 
         They come page after page, as many pages at a time as `most_taken` tuples wait for, so that
-        what is read for them is read once.
+        what is read for them is read once. The arrays are overwritten by the next step.
         """
         while first_page < last_page:
             pages = (first_page, last_page, self.waiting)
@@ -138,12 +139,11 @@ class WaitingRoom:
         kernels.leave(first_page, last_page, self.waiting, self._newer, self._older)
         chains = (self._heads, self._per_page, self._slot_codes, self._following)
         while True:
-            slots, codes, homes = (np.empty(self._most_taken, np.int64) for _ in range(3))
             pages = (first_page, last_page)
-            count = int(kernels.take_chains(*pages, *chains, slots, codes, homes))
+            count = int(kernels.take_chains(*pages, *chains, *self._taken))
             if count == 0:
                 return
-            yield Taken(slots[:count], codes[:count], homes[:count])
+            yield Taken(*(column[:count] for column in self._taken))
 
     def release(self, slots: Slots) -> None:
         """Let tuples go that were taken out."""

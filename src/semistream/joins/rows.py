@@ -16,6 +16,7 @@ Memory: allocated once, at construction, except for `NestedStore`, which holds a
 Slots and, for variable widths, bytes are both limits; `room` says how many rows still fit.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -253,9 +254,11 @@ class NestedStore:
         self._held_bytes = 0
 
     def room(self, column: pa.Array) -> int:
-        """Return how many of the first rows fit, charging each the column's average."""
+        """Return how many of the first rows fit, by what they take as a copy of their own."""
         free = max(0, self._limit_bytes - self._held_bytes)
-        return min(len(column), int(free // average_value_bytes(column)))
+        if column.nbytes <= free:
+            return len(column)
+        return bisect_right(range(1, len(column) + 1), free, key=lambda n: column[:n].nbytes)
 
     def put(self, slots: Slots, column: pa.Array) -> None:
         """Keep a compact copy of the array, merged with the one before if both are small."""

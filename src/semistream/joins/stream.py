@@ -131,6 +131,11 @@ class StreamBuffer:
         """Whether there are tuples that may enter."""
         return self._waiting is not None
 
+    @property
+    def arrived_rows(self) -> int:
+        """How many tuples have arrived that may not enter yet."""
+        return 0 if self._arrived is None else len(self._arrived)
+
     def take_arrived(self, count: int | None = None) -> Tuples:
         """Take tuples that have arrived, all or at most so many, before they may enter."""
         assert self._arrived is not None

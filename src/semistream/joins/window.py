@@ -147,10 +147,10 @@ class Window:
         """Return the slots of the oldest tuples, in arrival order."""
         return self._ring(self.table.newest + 1 - self.count, count)
 
-    def expire(self, count: int) -> None:
-        """Let the oldest tuples go."""
-        self._rows.drop(self.oldest(count))
-        self.table.expire(count)
+    def expire(self, oldest: Slots) -> None:
+        """Let the oldest tuples go, given their slots."""
+        self._rows.drop(oldest)
+        self.table.expire(len(oldest))
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of the rows at these slots."""
