@@ -19,6 +19,8 @@ def stream(kind: str, keys: int, batches: int) -> Iterator[pa.RecordBatch]:
     rng = np.random.default_rng(11)
     for _ in range(batches):
         ids = rng.integers(0, keys, BATCH_ROWS)
+        if kind == "skewed":
+            ids //= rng.integers(1, 200, BATCH_ROWS) ** 2
         if kind == "misses":  # all but one lie beyond the relation's keys
             ids[1:] += 10 * keys
         columns = {"id": ids, "quantity": ids.astype(np.int32)}

@@ -64,8 +64,13 @@ def test_growth_with_a_stream_that_mostly_misses(location: str) -> None:
     assert measured["growth"] <= 1.1 * 4 * MB + CONSTANT
 
 
-def test_growth_of_an_index_join(location: str) -> None:
-    """Its tuples leave in any order, and what puts the texts that stay together needs room too."""
-    measured = measure(location, "texts", 64 * MB, batches=180, algorithm="hybridjoin")
-    assert measured["booked"] <= 64 * MB
-    assert measured["growth"] <= 1.1 * 64 * MB + CONSTANT
+@pytest.mark.parametrize(
+    "algorithm",
+    ["hybridjoin", "xhybridjoin", "binlj", "rmeshjoin", "cmeshjoin", "chybridjoin", "cbinlj"],
+)
+@pytest.mark.parametrize("kind", ["texts", "skewed"])
+def test_growth_of_the_other_joins(location: str, algorithm: str, kind: str) -> None:
+    """Tuples leave in any order, caches fill and change hands, texts are squeezed together."""
+    measured = measure(location, kind, 32 * MB, batches=120, algorithm=algorithm)
+    assert measured["booked"] <= 32 * MB
+    assert measured["growth"] <= 1.1 * 32 * MB + CONSTANT

@@ -260,9 +260,9 @@ def test_without_skew_the_cache_rests(relation: ss.Relation) -> None:
     teach(cache, range(2_000), 1)
     look_up(cache, list(range(N_ROWS)))
     cache.turn()
-    assert not cache.learns_from_matches
+    assert cache.is_resting
     hot = list(look_up(cache, list(range(2_000)))[0])
     for _ in range(10):
         look_up(cache, hot)
         cache.turn()
-    assert cache.learns_from_matches
+    assert not cache.is_resting

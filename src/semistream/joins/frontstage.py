@@ -22,7 +22,7 @@ place, or that of the least frequent of the seven if its count is less than f, a
 if none is, the counts of these seven shrink a little, at most once a turn of R. So the threshold
 of the paper is each rival's own count: it rises while rows are used and falls while they are not,
 by itself. If the hit ratio breaks in, the popular keys have changed: all counts begin anew. If it
-is what chance would give, there is no skew, and the cache learns only one turn in nine.
+is what chance would give, there is no skew, and the stage is passed by for eight turns of nine.
 `docs/decisions.md` compares this with the paper's single threshold, TinyLFU and Space-Saving.
 
 *Duplicate keys in R*: all rows of a key are kept together or not at all, up to half a set.
@@ -58,7 +58,7 @@ _ENTRY_BYTES = 64 / kernels.WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADM
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
 _WEIGHT = 0.25  # of a turn in the usual ratio
-# Hits of less than so many times the cache's share of R are chance, and not worth learning for.
+# Hits of less than so many times the cache's share of R are chance, and not worth a look.
 _SKEWED = 1.5
 _TURNS_OF_REST = 8
 _LEAST_SETS = _PLACES_PER_ADMISSION
@@ -69,6 +69,7 @@ class FrontStage(Protocol):
 
     pairs_per_tuple: int
     learns_from_matches: bool
+    is_resting: bool  # then it is passed by
 
     def matches(
         self, codes: Codes, waits: NDArray[np.bool_]
@@ -152,6 +153,8 @@ class CachedColumns:
 class TupleCache:
     """The front stage of CMESHJOIN: single rows of R, those that are asked for most."""
 
+    learns_from_matches = True
+
     def __init__(
         self, columns: CachedColumns, set_count: int, row_count: int, telemetry: Telemetry
     ) -> None:
@@ -159,7 +162,7 @@ class TupleCache:
 
         There must be two sets or more.
         """
-        self.learns_from_matches = True
+        self.is_resting = False
         self.pairs_per_tuple = 1 if columns.has_unique_codes else MOST_ROWS_PER_KEY
         self._is_unique = columns.has_unique_codes
         self._telemetry = telemetry
@@ -246,8 +249,8 @@ class TupleCache:
     def turn(self) -> None:
         """Let every set grow older once more; begin anew if the hit ratio has broken in.
 
-        Learn only now and then while the cache hits no more than any rows would: without skew
-        there is nothing to learn, and trying takes time.
+        Rest for some turns while the cache hits no more than any rows would: without skew it is
+        only in the way.
         """
         self._turn = (self._turn + 1) % 256
         recent = self._recent
@@ -258,7 +261,7 @@ class TupleCache:
             self._turns_of_rest -= 1
         elif is_full and recent.last < _SKEWED * self._by_chance:
             self._turns_of_rest = _TURNS_OF_REST
-        self.learns_from_matches = not self._turns_of_rest
+        self.is_resting = self._turns_of_rest > 0
 
     def _admit(
         self,

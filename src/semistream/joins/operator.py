@@ -252,8 +252,8 @@ class StreamJoin(ABC):
         help the last.
         """
         front = self._front
-        if front is None:
-            stream.let_wait(stream.take_arrived())
+        if front is None or front.is_resting:
+            stream.let_wait(stream.take_arrived(None if front is None else self._output_rows))
             return
         piece = stream.take_arrived(max(1, self._output_rows // front.pairs_per_tuple))
         waits = np.zeros(len(piece), np.bool_)
@@ -301,9 +301,9 @@ class StreamJoin(ABC):
         known = tuples.matched[slots]
         missed = slots[known & kernels.MATCHED == 0]
         self.telemetry.missed_rows += len(missed)
-        front = self._front
-        if front is not None and front.learns_from_matches and not isinstance(tuples, Arrived):
-            front.learn_missing(tuples.codes_at(slots[known == 0]))
+        if self._is_learning and not isinstance(tuples, Arrived):
+            assert self._front is not None
+            self._front.learn_missing(tuples.codes_at(slots[known == 0]))
         if self._spec.keeps_misses:
             for at in range(0, len(missed), self._output_rows):
                 some = missed[at : at + self._output_rows]
@@ -320,9 +320,8 @@ class StreamJoin(ABC):
                 tuples.matched[slots[~same]] |= kernels.SHARES_CODE
                 columns = [column.filter(pa.array(same)) for column in columns]
                 rows, slots = rows[same], slots[same]
-        front = self._front
-        if front is not None and front.learns_from_matches and relation is not front:
-            self._teach(front, rows, columns)
+        if self._is_learning and relation is not self._front:
+            self._teach(rows, columns)
         self.telemetry.matched_pairs += len(rows)
         if self._spec.how == "semi":
             slots = slots[kernels.first_matches(tuples.matched, slots)]
@@ -332,12 +331,16 @@ class StreamJoin(ABC):
             added = [columns[self._read_columns.index(name)] for name in self._spec.columns]
             yield self._spec.assemble(tuples.gather(slots), added, len(slots))
 
-    def _teach(
-        self, front: FrontStage, rows: NDArray[np.int64], columns: Sequence[pa.Array]
-    ) -> None:
+    @property
+    def _is_learning(self) -> bool:
+        front = self._front
+        return front is not None and front.learns_from_matches and not front.is_resting
+
+    def _teach(self, rows: NDArray[np.int64], columns: Sequence[pa.Array]) -> None:
         """Tell the front stage which rows on the pages in the disk buffer have matched."""
+        assert self._front is not None
         pairs, tallies = self._disk.tally(rows)
-        front.learn(
+        self._front.learn(
             Matched(
                 self._disk.codes,
                 rows[pairs],
