@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.columns import plain_batch
+from semistream.columns import Encoding, encoding_of, join_fixed, plain_batch, split_fixed
 from semistream.errors import ColumnError, RoutingError
 from semistream.joins.rows import Slots
 from semistream.joins.spec import JoinSpec
@@ -58,12 +58,20 @@ class Arrived:
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of these rows."""
-        batch = self._batch if columns is None else self._batch.select(list(columns))
-        return list(batch.take(pa.array(slots)).columns)
+        wanted = range(self._batch.num_columns) if columns is None else columns
+        return [_take(self._batch.column(i), slots) for i in wanted]
 
     def codes_at(self, slots: Slots) -> NDArray[np.int64]:
         """Return the key codes of these rows."""
         return self._codes[slots]
+
+
+def _take(column: pa.Array, rows: Slots) -> pa.Array:
+    """Return some rows of a column; NumPy takes a third of Arrow's time for fixed widths."""
+    if encoding_of(column.type) is not Encoding.FIXED:
+        return column.take(pa.array(rows))
+    values, validity = split_fixed(column)
+    return join_fixed(column.type, values[rows], None if validity is None else validity[rows])
 
 
 @dataclass(frozen=True, slots=True)
