@@ -44,9 +44,9 @@ def test_readme_shows_the_real_budget_error(tmp_path: Path) -> None:
     products = semistream.build_relation(table, tmp_path / "p.rel", key="product_id")
     batches = [pa.record_batch({"product_id": [1]})]
     with pytest.raises(BudgetError) as error:
-        list(semistream.join(batches, products, memory="10KB", algorithm="meshjoin"))
+        list(semistream.join(batches, products, memory="10KB"))
     shown = re.search(r"BudgetError: (.*?)```", README.read_text(), re.DOTALL)
     assert shown is not None
-    for phrase in ("meshjoin cannot run in", "it needs at least", "bytes or more, or build the"):
+    for phrase in ("hybridjoin cannot run in", "it needs at least", "bytes or more, or build the"):
         assert phrase in str(error.value)
         assert phrase in shown[1]

@@ -60,7 +60,8 @@ def too_small(name: str, sizes: Sizes, budget_bytes: int, least: int, pages: int
     return BudgetError(
         f"{name} cannot run in {format_bytes(budget_bytes)}; it needs at least "
         f"{format_bytes(least)} here: {format_bytes(sizes.table_bytes)} for the page table and "
-        f"index, {format_bytes(sizes.disk_bytes(pages))} for a disk buffer of {pages} page{'s' * (pages > 1)}, "
+        f"index, {format_bytes(sizes.disk_bytes(pages))} for a disk buffer of {pages} "
+        f"page{'s' * (pages > 1)}, "
         f"{format_bytes(sizes.window_base_bytes)} for waiting tuples and "
         f"{format_bytes(sizes.tuple_bytes)} for each of them, "
         f"{format_bytes(LEAST_OUTPUT_ROWS * sizes.output_row_bytes)} for the output. Raise memory "
