@@ -132,7 +132,9 @@ def test_progress_breaks(location: Path, old: ss.Relation) -> None:
 def test_disk_full(location: Path, old: ss.Relation, most_bytes: int) -> None:
     died = run(location, str(most_bytes))
     assert died.returncode == 1
+    assert "BuildError" in died.stderr
     assert "File too large" in died.stderr
+    assert "an earlier snapshot is as it was. If the disk is full, free some space" in died.stderr
     check_is_old(location, old)
     assert [path.name for path in (location / "snapshots").iterdir()] == [old.snapshot]
     assert sorted(path.name for path in location.iterdir()) == ["CURRENT", "snapshots"]

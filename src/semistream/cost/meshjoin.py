@@ -15,6 +15,7 @@ batch straight into H. The last three terms are ours: nothing that takes memory 
 R-MESHJOIN has a window of any size in the place of w·k.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from semistream.cost.sizes import Sizes
@@ -67,17 +68,7 @@ def settings_for_budget(sizes: Sizes, budget_bytes: int) -> MeshJoinSettings:
     least = least_memory_bytes(sizes)
     if budget_bytes < least:
         raise too_small("meshjoin", sizes, budget_bytes, least, 1)
-    spare = Spare.usual(sizes, budget_bytes)
-    pages = max(1, most_pages(sizes, int(spare.size_bytes * DISK_SHARE)))
-    settings = _with_pages(sizes, pages, spare)
-    if settings.tuples_per_read >= 1:
-        return settings
-    # The usual shares leave no room for a window.
-    spare = Spare.tightest(sizes, budget_bytes)
-    candidates = (_with_pages(sizes, b, spare) for b in _doubling(sizes.page_count))
-    settings = max(candidates, key=lambda s: s.window_tuples)
-    assert settings.tuples_per_read >= 1, "the least budget leaves room for w = 1"
-    return settings
+    return _split(sizes, budget_bytes, _with_pages, lambda s: s.window_tuples)
 
 
 def least_reduced_bytes(sizes: Sizes) -> int:
@@ -94,15 +85,28 @@ def reduced_settings_for_budget(sizes: Sizes, budget_bytes: int) -> MeshJoinSett
     least = least_reduced_bytes(sizes)
     if budget_bytes < least:
         raise too_small("rmeshjoin", sizes, budget_bytes, least, 1)
+    # So near the least budget it is the number of reads that counts.
+    return _split(
+        sizes, budget_bytes, _with_equal_reads, lambda s: s.window_tuples / s.reads_per_cycle
+    )
+
+
+def _split(
+    sizes: Sizes,
+    budget_bytes: int,
+    with_pages: Callable[[Sizes, int, Spare], MeshJoinSettings],
+    worth: Callable[[MeshJoinSettings], float],
+) -> MeshJoinSettings:
+    """Return the usual split or, where that leaves no room for a window, the one worth most."""
     spare = Spare.usual(sizes, budget_bytes)
     pages = max(1, most_pages(sizes, int(spare.size_bytes * DISK_SHARE)))
-    settings = _with_equal_reads(sizes, pages, spare)
-    if settings.window_tuples >= 1:
+    settings = with_pages(sizes, pages, spare)
+    if settings.window_tuples:
         return settings
-    # The usual shares leave no room for a window: what serves most tuples with each read?
     spare = Spare.tightest(sizes, budget_bytes)
-    candidates = (_with_equal_reads(sizes, b, spare) for b in _doubling(sizes.page_count))
-    return max(candidates, key=lambda s: s.window_tuples / s.reads_per_cycle)
+    settings = max((with_pages(sizes, b, spare) for b in _doubling(sizes.page_count)), key=worth)
+    assert settings.window_tuples, "the least budget leaves room for a window"
+    return settings
 
 
 def _with_equal_reads(sizes: Sizes, pages: int, spare: Spare) -> MeshJoinSettings:

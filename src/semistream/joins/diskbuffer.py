@@ -141,7 +141,7 @@ class DiskBuffer:
         return indexes[:found], counts[:found]
 
     def gather(self, columns: Sequence[str], rows: NDArray[np.int64]) -> list[pa.Array]:
-        """Return columns of the rows, which ascend and count from the first row loaded."""
+        """Return columns of some rows, which count from the first row loaded."""
         if not columns:
             return []
         if self._whole_pages:

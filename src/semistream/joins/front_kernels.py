@@ -40,8 +40,8 @@ def set_of(code, set_count):
 def find_strangers(set_count):
     """Return a set, a code that does not belong to it, and a code that belongs to it alone.
 
-    The first is what the empty ways of that set hold, the second those of all other sets. There
-    must be at least two sets.
+    The first code is what the empty ways of that set hold, the second what those of all other sets
+    do. There must be at least two sets.
     """
     which = set_of(0, set_count)
     code = 1

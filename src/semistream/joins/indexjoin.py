@@ -1,21 +1,23 @@
-"""The driver of the joins that read pages by index: INLJ, its batched variant, HYBRIDJOIN.
+"""The driver of the joins that read pages by index: INLJ and its batched variant, HYBRIDJOIN and
+X-HYBRIDJOIN.
 
 ::
 
-    stream ──► WAITING ROOM (H by page, Q by arrival) ──► joined rows and misses
+    stream ──► WAITING ROOM (H by page, Q of pages) ──► joined rows and misses
                     │ whose page next? (the tactic)  ▲
                     ▼                                 │ all tuples at home on the pages leave
                PAGE INDEX ──► DISK BUFFER ────────────┘
 
-R is sorted by key code, so once a page has been read, every waiting tuple at home on it is settled:
-it has all its matches or it has none. Keys that R does not have are settled the same way and block
-nothing.
+The index leads from a key to the one page it is or would be on. So once a page has been read, every
+waiting tuple at home on it is settled: it has all its matches or it has none. Keys that R does not
+have are settled the same way and block nothing.
 
 Duplicate keys in R may run on from one page to the next. A page's tuples are settled only together
 with all the pages their keys may lie on (`PageIndex.end`); a run that is longer than the disk
 buffer is read piece by piece, and its tuples leave after the last piece.
 
-Memory: page table and index, disk buffer, waiting room and output buffer, all reserved beforehand.
+Memory: page table and index, front stage or pinned pages, disk buffer, waiting room and output
+buffer, all reserved beforehand.
 """
 
 from collections.abc import Iterator, Sequence

@@ -101,7 +101,7 @@ class PinnedPages:
         rows = np.empty(len(codes), np.int64)
         while position[0] < len(codes):
             pinned = (self._codes, self._row_counts)
-            found = kernels.match_pinned(codes, places, *pinned, position, probes, rows)
+            found = kernels.match_pinned(codes, places, *pinned, position, rows, probes)
             if found:
                 yield probes[:found], rows[:found]
 

@@ -7,7 +7,7 @@
 
 To the driver it is a front stage that settles every tuple. The hash table is the window's, with
 the roles exchanged: R's rows sit in the slots and the stream's codes probe. The ordered buckets
-serve here as well: R is loaded in code order.
+serve here as well: R is loaded in code order, but for its hot pages.
 
 Memory: for every row of R its code (8), a chain link (4), its share of the buckets (4), and the
 columns; plus the output buffer. All of it is reserved before anything is loaded.

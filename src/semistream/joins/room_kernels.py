@@ -28,6 +28,8 @@ BASE = 4  # the first code
 SHIFT = 5  # a range is 2^shift codes
 COLUMNS = 6
 
+COMPLETE = -1  # all pairs of a code are written
+
 _GOLDEN = uint64(0x9E3779B97F4A7C15)
 _HALF = uint64(32)
 
@@ -231,6 +233,20 @@ def take_chains(
     return taken
 
 
+@njit(inline="always")
+def write_run(codes, row, last, index, code, found, out_rows, out_wanted):
+    """Write the pairs of a code from its first row on; return the next place for a pair, and the
+    row at which the output was full, or `COMPLETE`."""
+    while row <= last and codes[row] == code:
+        if found == len(out_rows):
+            return found, row
+        out_rows[found] = row
+        out_wanted[found] = index
+        found += 1
+        row += 1
+    return found, COMPLETE
+
+
 @njit(cache=True)
 def match_pages(
     codes,
@@ -247,13 +263,13 @@ def match_pages(
     """Find wanted codes among the codes of some pages; return how many pairs there are.
 
     Writes (row, index into wanted) pairs and stops when the output is full; `position` is
-    ``[next wanted, first match of it still to be written]`` and is updated in place. Complete when
-    ``position[0] == len(wanted)``. A code's first match lies on its home page, or, on a clustered
-    one, on the page after it in its partition; or, if these were read before, at the very start.
+    ``[next wanted, first match of it still to be written]``, zeros at first, and is updated in
+    place. Complete when ``position[0] == len(wanted)``. A code's first match lies on its home page,
+    or, on a clustered one, on the page after it in its partition; or, if these were read before, at
+    the very start.
     """
     found = 0
-    index = position[0]
-    resume = position[1]
+    index, resume = position[0], position[1]
     base = row_bounds[first_page]
     last = len(codes) - 1
     while index < len(wanted):
@@ -264,19 +280,39 @@ def match_pages(
         low = max(0, row_bounds[home] - base)
         high = max(low, min(last, row_bounds[beyond] - base - 1))
         row = max(resume, find_code(codes, low, high, wanted[index]))
-        while row <= last and codes[row] == wanted[index]:
-            if found == len(out_rows):
-                position[0] = index
-                position[1] = row
-                return found
-            out_rows[found] = row
-            out_wanted[found] = index
-            found += 1
-            row += 1
-        resume = 0
+        found, resume = write_run(
+            codes, row, last, index, wanted[index], found, out_rows, out_wanted
+        )
+        if resume != COMPLETE:
+            break
         index += 1
-    position[0] = index
-    position[1] = 0
+    position[0], position[1] = index, resume
+    return found
+
+
+@njit(cache=True)
+def match_pinned(wanted, places, pinned_codes, row_counts, position, out_rows, out_wanted):
+    """Find wanted codes on the pinned pages that are their homes; return how many pairs there are.
+
+    Writes (row, index into wanted) pairs, a row being counted through all places. `position` is as
+    for `match_pages`. A code whose place is negative is passed over.
+    """
+    codes = pinned_codes.reshape(-1)
+    found = 0
+    index, resume = position[0], position[1]
+    while index < len(wanted):
+        place = places[index]
+        if place >= 0 and row_counts[place]:
+            first = place * pinned_codes.shape[1]
+            last = first + row_counts[place] - 1
+            row = max(resume, find_code(codes, first, last, wanted[index]))
+            found, resume = write_run(
+                codes, row, last, index, wanted[index], found, out_rows, out_wanted
+            )
+            if resume != COMPLETE:
+                break
+        index += 1
+    position[0], position[1] = index, resume
     return found
 
 
@@ -285,36 +321,3 @@ def count_demand(homes, demand):
     """Count how often each page is asked for."""
     for home in homes:
         demand[home] += np.uint32(1)
-
-
-@njit(cache=True)
-def match_pinned(wanted, places, pinned_codes, row_counts, position, out_wanted, out_rows):
-    """Find wanted codes on the pinned pages that are their homes; return how many pairs there are.
-
-    Writes (index into wanted, row) pairs, a row being counted through all places. `position` is as
-    for `match_pages`. A code whose place is negative is passed over.
-    """
-    codes = pinned_codes.reshape(-1)
-    found = 0
-    index = position[0]
-    resume = position[1]
-    while index < len(wanted):
-        place = places[index]
-        if place >= 0 and row_counts[place]:
-            first = place * pinned_codes.shape[1]
-            last = first + row_counts[place] - 1
-            row = max(resume, find_code(codes, first, last, wanted[index]))
-            while row <= last and codes[row] == wanted[index]:
-                if found == len(out_rows):
-                    position[0] = index
-                    position[1] = row
-                    return found
-                out_wanted[found] = index
-                out_rows[found] = row
-                found += 1
-                row += 1
-        resume = 0
-        index += 1
-    position[0] = index
-    position[1] = 0
-    return found

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -239,10 +240,21 @@ class Draft:
         """Begin writing."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Remove what was written if the build failed."""
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        _: TracebackType | None,
+    ) -> None:
+        """Remove what was written if the build failed, and say what a full disk means."""
         if kind is not None:
             self.store.remove(snapshot_path(self.manifest.snapshot))
+        if isinstance(error, OSError):
+            raise BuildError(
+                f"the relation at {self.location!r} could not be built: {error}. What was written "
+                "has been removed, and an earlier snapshot is as it was. If the disk is full, free "
+                "some space, or call prune() on the relation to delete older snapshots"
+            ) from error
 
 
 def check_columns(schema: pa.Schema, key: tuple[str, ...]) -> None:

@@ -19,7 +19,8 @@ Whether rows fit into a page is known for certain only when they are written, so
 small enough here (`Candidates.choose`) may still turn out too wide there. It then stays where it
 would be without a sample, and no other key takes its place.
 
-Memory: counting holds the distinct codes of the sample, 16 bytes each, and those of one batch.
+Memory: counting holds the distinct codes of the sample, 16 bytes each, and as many codes again, or
+a million, that have not been counted yet.
 
 Degenerate cases: an empty sample, one in which no key occurs twice, or one of keys that R does
 not have gives no hot keys, and pages as they are in order of the key.
