@@ -40,7 +40,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.report import Report
-from semistream.joins.front_kernels import WAYS
+from semistream.cost.frontstage import WAYS
 from semistream.joins.frontstage import CachedColumns, Matched, TupleCache
 from semistream.joins.telemetry import Telemetry
 from semistream.workload.zipf import scatter, zipf_ranks

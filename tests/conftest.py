@@ -18,3 +18,9 @@ def _same_python_everywhere() -> None:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_calibrations(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What the tests measure stays out of the user's cache, and the user's out of the tests."""
+    os.environ["SEMISTREAM_CACHE"] = str(tmp_path_factory.mktemp("semistream-cache"))

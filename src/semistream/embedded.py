@@ -5,8 +5,8 @@ from itertools import chain
 
 import pyarrow as pa
 
+from semistream.advice.auto import AUTO, make_join
 from semistream.joins.operator import Operator
-from semistream.joins.registry import AUTO, make_operator
 from semistream.joins.spec import Columns, On, resolve
 from semistream.relation.relation import Relation
 from semistream.units import parse_bytes
@@ -24,12 +24,19 @@ def join(
     memory: int | str = DEFAULT_MEMORY,
     algorithm: str = AUTO,
     suffix: str | None = None,
+    rate: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of record batches with a relation, within a memory budget.
 
     Lazy: rows are pulled from `batches` as there is room for them. The output has all columns
     of the stream, then those of the relation that were asked for; its rows are in no particular
     order. An empty batch means "nothing for now" and lets the join go on with what it has.
+
+    The algorithm, unless one is named, and the split of the budget are chosen by the cost model,
+    and again when the stream changes; its factors are measured, in about a second, the first time
+    a relation on this device is joined with a stream like this one (`semistream calibrate` measures
+    them thoroughly). With a `rate`, in tuples per second, the join takes only as much of `memory`
+    as it needs to keep up, and adapts when more or fewer arrive.
 
     >>> from semistream import build_relation
     >>> import tempfile
@@ -50,6 +57,7 @@ def join(
         memory=memory,
         algorithm=algorithm,
         suffix=suffix,
+        rate=rate,
     )
     return iter(()) if operator is None else operator.join(batches)
 
@@ -64,6 +72,7 @@ def prepare(
     memory: int | str = DEFAULT_MEMORY,
     algorithm: str = AUTO,
     suffix: str | None = None,
+    rate: float | None = None,
 ) -> tuple[Operator | None, Iterable[pa.RecordBatch]]:
     """Return the operator that `join` would run, and the batches to run it on.
 
@@ -79,4 +88,4 @@ def prepare(
             return None, ()
         batches, schema = chain([first], batches), first.schema
     spec = resolve(relation, schema, on=on, how=how, columns=columns, suffix=suffix)
-    return make_operator(algorithm, relation, spec, parse_bytes(memory)), batches
+    return make_join(algorithm, relation, spec, parse_bytes(memory), rate=rate), batches

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import semistream as ss
+from semistream.advice.auto import AUTO
 from semistream.embedded import prepare
 from semistream.errors import (
     BudgetError,
@@ -20,7 +21,7 @@ from semistream.errors import (
     RelationNotFoundError,
     SemistreamError,
 )
-from semistream.joins.registry import ALGORITHMS, AUTO
+from semistream.joins.registry import ALGORITHMS
 from semistream.relation.layout import FORMAT_VERSION
 from semistream.testing import nested_loop_join, same_rows
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType
 
 import semistream as ss
+from semistream.advice.auto import AUTO
 from semistream.errors import (
     BudgetError,
     ColumnError,
@@ -21,7 +22,6 @@ from semistream.errors import (
     SemistreamError,
 )
 from semistream.joins import registry
-from semistream.joins.registry import AUTO
 from semistream.spark.enrichment import TELEMETRY_COLUMN
 from semistream.testing import nested_loop_join, same_rows
 from tests.spark.frames import ALGORITHMS, SPARK_HOW, conf, from_arrow, same_frames, spark_join

@@ -179,7 +179,7 @@ def test_who_waits_is_served_while_others_hit(relation: ss.Relation, algorithm: 
         yield pa.record_batch({"k": [3_000], "n": [-1]})
         for _ in range(20_000):
             fed += 1
-            yield pa.record_batch({"k": [5], "n": [0]})
+            yield pa.record_batch({"k": [5] * 16, "n": [0] * 16})
 
     operator, batches = prepare(source(), relation, memory=90_000, algorithm=algorithm)
     assert operator is not None

@@ -19,7 +19,7 @@ from semistream.cost.meshjoin import (
     settings_for_budget,
 )
 from semistream.cost.sizes import Sizes
-from semistream.cost.split import LEAST_OUTPUT_ROWS, MOST_OUTPUT_ROWS
+from semistream.cost.split import LEAST_OUTPUT_ROWS, MOST_OUTPUT_ROWS, Split
 from semistream.errors import BudgetError
 from semistream.joins.buckets import Buckets
 from semistream.joins.meshjoin import MeshJoin
@@ -99,7 +99,7 @@ class Recorder:
     def least_bytes(self, sizes: Sizes) -> int:
         return MeshJoin.least_bytes(sizes)
 
-    def for_budget(self, sizes: Sizes, budget_bytes: int) -> MeshJoin:
+    def for_budget(self, sizes: Sizes, budget_bytes: int, split: Split) -> MeshJoin:
         self.mesh = self._make(sizes, budget_bytes)
         return self.mesh
 

@@ -31,6 +31,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
     _add_build(commands)
+    _add_calibrate(commands)
+    _add_explain(commands)
     return parser
 
 
@@ -97,6 +99,70 @@ def _run_build(arguments: argparse.Namespace) -> int:
         order=arguments.order,
         sample=arguments.sample,
     )
+
+
+def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    calibrate = commands.add_parser(
+        "calibrate",
+        help="measure the cost factors of this machine for a relation, in half a minute",
+        description="Runs the joins on the relation for some seconds, so that explain and auto "
+        "know what each step costs here. Kept for this host, by device and schema.",
+    )
+    calibrate.add_argument("relation", help="a path, or a URI such as s3://…")
+    calibrate.add_argument("--columns", help="columns that the join adds, separated by commas")
+    calibrate.add_argument("--json", action="store_true", help="print what is kept")
+    calibrate.set_defaults(run=_run_calibrate)
+
+
+def _run_calibrate(arguments: argparse.Namespace) -> int:
+    from semistream.cli.advice import run_calibrate
+
+    return run_calibrate(arguments.relation, _names(arguments.columns), arguments.json)
+
+
+def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    explain = commands.add_parser(
+        "explain",
+        help="what a memory budget buys: rates by algorithm, the split, the least that is enough",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    explain.add_argument("relation", help="a path, or a URI such as s3://…")
+    explain.add_argument("--memory", default="64MB", help="budget: a size, or a share such as 5%%")
+    explain.add_argument("--rate", type=float, help="tuples per second that arrive")
+    skew = explain.add_mutually_exclusive_group()
+    skew.add_argument("--skew", type=float, help="Zipf exponent of the stream's keys")
+    skew.add_argument("--sample", metavar="PATH", help="a Parquet or CSV file of stream rows")
+    explain.add_argument("--on", help="the sample's key columns: name, or name=relation_name, …")
+    explain.add_argument("--columns", help="columns that the join adds, separated by commas")
+    explain.add_argument(
+        "--device",
+        metavar="{hdd-2007,hdd-2011,ssd,object-store}",
+        help="what it would be like on an emulated device",
+    )
+    explain.add_argument("--json", action="store_true", help="print everything as JSON")
+    explain.add_argument("--plot", type=Path, metavar="FILE", help="draw a chart: .png or .svg")
+    explain.set_defaults(run=_run_explain)
+
+
+def _run_explain(arguments: argparse.Namespace) -> int:
+    from semistream.cli.advice import run_explain
+
+    return run_explain(
+        arguments.relation,
+        memory=arguments.memory,
+        rate=arguments.rate,
+        skew=arguments.skew,
+        sample=arguments.sample,
+        on=arguments.on,
+        columns=_names(arguments.columns),
+        device=arguments.device,
+        as_json=arguments.json,
+        plot=arguments.plot,
+    )
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else text.split(",")
 
 
 if __name__ == "__main__":

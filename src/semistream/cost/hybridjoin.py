@@ -13,10 +13,17 @@ where h_S is how many tuples wait; `tuple_bytes` is their share of the hash tabl
 one entry a page, is in `window_base_bytes`. The paper reads one page at a time (b = 1).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.cost.conditions import Conditions, Loads, in_loads
+from semistream.cost.demand import falling_root
+from semistream.cost.factors import at_size
+from semistream.cost.prediction import Prediction
 from semistream.cost.sizes import Sizes
-from semistream.cost.split import DISK_SHARE, Spare, fixed_bytes, most_pages, too_small
+from semistream.cost.split import USUAL, Spare, Split, fixed_bytes, too_small
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,11 @@ class IndexJoinSettings:
     output_rows: int
     pinned_pages: int = 0  # l of X-HYBRIDJOIN
 
+    @property
+    def places(self) -> int:
+        """How many tuples can wait."""
+        return self.waiting_tuples
+
 
 def least_memory_bytes(sizes: Sizes, least_pages: int) -> int:
     """Return the least budget an index join can run in: one waiting tuple."""
@@ -35,17 +47,104 @@ def least_memory_bytes(sizes: Sizes, least_pages: int) -> int:
 
 
 def settings_for_budget(
-    name: str, sizes: Sizes, budget_bytes: int, least_pages: int, most_tuples: int | None = None
+    name: str,
+    sizes: Sizes,
+    budget_bytes: int,
+    least_pages: int,
+    split: Split = USUAL,
+    most_tuples: int | None = None,
 ) -> IndexJoinSettings:
     """Split a budget between disk buffer, waiting room and output, or say what would be enough."""
     least = least_memory_bytes(sizes, least_pages)
     if budget_bytes < least:
         raise too_small(name, sizes, budget_bytes, least, least_pages)
     spare = Spare.usual(sizes, budget_bytes)
-    pages = max(least_pages, most_pages(sizes, int(spare.size_bytes * DISK_SHARE)))
+    pages = spare.pages(sizes, least_pages, split.pages_per_read)
     tuples = spare.tuples_beside(sizes, sizes.disk_bytes(pages))
     if tuples < 1:
         spare, pages = Spare.tightest(sizes, budget_bytes), least_pages
         tuples = spare.tuples_beside(sizes, sizes.disk_bytes(pages))
     tuples = tuples if most_tuples is None else min(tuples, most_tuples)
     return IndexJoinSettings(pages, tuples, spare.output_rows)
+
+
+def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
+    """Return what a loop costs and serves (equations 2 to 4).
+
+    The paper fits w = 1.36·h_S·d/R_t to its machine. It can be derived. A load g of b pages is
+    asked for by the share p_g of the stream. After it was read, its next tuple comes after 1/p_g
+    others, becomes the oldest after T more, and g is read again. So per tuple that arrives there
+    are Σ p_g/(1 + p_g·T) loads, w is the inverse of that, and those who wait are::
+
+        h_S = Σ T·(1 + p_g·T/2)·p_g / (1 + p_g·T)
+
+    which T solves. Without skew w tends to 2·h_S·d/R_t: a slot serves two tuples a turn.
+    """
+    loads = in_loads(conditions.page_shares, settings.pages_per_read)
+    shares = loads.sum(axis=1)
+    if not shares.any():  # a stage before this one settles everything
+        nothing = np.zeros((1, settings.pages_per_read)), np.zeros(1)
+        return _loop(conditions, settings, settings.waiting_tuples, *nothing)
+
+    def free_slots(stay: float) -> float:
+        met = shares * stay
+        return float(settings.waiting_tuples - (met * (1 + met / 2) / (1 + met)).sum())
+
+    stay = falling_root(free_slots, 0.0, 4.0 * settings.waiting_tuples + 4.0)
+    asked = shares > 0
+    loads, shares = loads[asked], shares[asked]
+    often = shares / (1 + shares * stay)
+    touched = 1 - (1 - loads / shares[:, None]) * np.exp(-loads * stay)
+    waiting = 1 + shares * stay
+    return _loop(conditions, settings, max(1.0, 1 / often.sum()), touched, waiting, often)
+
+
+def predict_sweep(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
+    """Return the same for look-ups in the order of R (`binlj`), sweep after sweep.
+
+    A page's tuples are those of one sweep of A arrivals; on average half of them have come, so
+    A = 2·h_S. A read begins at the next page that anyone waits for.
+    """
+    pages = conditions.page_shares
+    arrivals = 2.0 * settings.waiting_tuples
+    awaited = -np.expm1(-arrivals * pages)
+    is_awaited = float(awaited.mean())
+    skipped = (1 - is_awaited) / max(is_awaited, 1e-9)
+    loads = max(1.0, np.ceil(len(pages) / (settings.pages_per_read + skipped)))
+    touched = in_loads(awaited, settings.pages_per_read)
+    waiting = arrivals * in_loads(pages, settings.pages_per_read).sum(axis=1)
+    return _loop(conditions, settings, max(1.0, arrivals / loads), touched, waiting)
+
+
+def predict_one(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
+    """Return the same for one tuple at a time (`inlj`): a page is read for each."""
+    one_page = replace(conditions, layout=replace(conditions.layout, page_count=1))
+    return _loop(one_page, settings, 1.0, np.ones((1, 1)), np.ones(1))
+
+
+def _loop(
+    conditions: Conditions,
+    settings: IndexJoinSettings,
+    served: float,
+    touched: NDArray[np.float64],
+    waiting: NDArray[np.float64],
+    often: NDArray[np.float64] | None = None,
+) -> Prediction:
+    """Return equation 3 for loads that serve so many tuples on average, and so many each.
+
+    ::
+
+        c_loop = c_I/O(b) + w·(c_H + σ·c_O + c_E + c_S + c_A) + c_0
+
+    Tuples probe pages here, not pages tuples, so c_H is per tuple.
+    """
+    pages = min(touched.shape[1], conditions.layout.page_count / len(touched))
+    step = at_size(conditions.factors.index, settings.waiting_tuples)
+    # Pieces are whole pages where they can be: on average half a page is left out of each.
+    per_piece = max(settings.output_rows / 2, settings.output_rows - served / pages / 2)
+    matches = conditions.match_share * served
+    loads = Loads(pages, touched, conditions.match_share * waiting, per_piece, often)
+    io_s = conditions.io_seconds(loads)
+    loop_s = io_s + served * (step.tuple_s + step.probe_s) + matches * step.output_s + step.loop_s
+    stay_s = settings.waiting_tuples / served * loop_s  # Little's law
+    return Prediction(loop_s, served, pages, stay_s, io_s=io_s)

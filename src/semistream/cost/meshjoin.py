@@ -18,15 +18,13 @@ R-MESHJOIN has a window of any size in the place of w·k.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
+from semistream.cost.conditions import Conditions, Loads, in_loads
+from semistream.cost.factors import at_size
+from semistream.cost.prediction import Prediction
 from semistream.cost.sizes import Sizes
-from semistream.cost.split import (
-    DISK_SHARE,
-    LEAST_OUTPUT_ROWS,
-    Spare,
-    fixed_bytes,
-    most_pages,
-    too_small,
-)
+from semistream.cost.split import LEAST_OUTPUT_ROWS, USUAL, Spare, Split, fixed_bytes, too_small
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,11 @@ class MeshJoinSettings:
     window_tuples: int  # w·k: how many stream tuples share each read of R
     reads_per_cycle: int  # k = ⌈N_R/b⌉
     output_rows: int
+
+    @property
+    def places(self) -> int:
+        """How many tuples can wait."""
+        return self.window_tuples
 
     @property
     def tuples_per_read(self) -> int:
@@ -63,12 +66,12 @@ def least_memory_bytes(sizes: Sizes) -> int:
     )
 
 
-def settings_for_budget(sizes: Sizes, budget_bytes: int) -> MeshJoinSettings:
+def settings_for_budget(sizes: Sizes, budget_bytes: int, split: Split = USUAL) -> MeshJoinSettings:
     """Split a budget between disk buffer, window and output, or say what would be enough."""
     least = least_memory_bytes(sizes)
     if budget_bytes < least:
         raise too_small("meshjoin", sizes, budget_bytes, least, 1)
-    return _split(sizes, budget_bytes, _with_pages, lambda s: s.window_tuples)
+    return _split(sizes, budget_bytes, split, _with_pages, lambda s: s.window_tuples)
 
 
 def least_reduced_bytes(sizes: Sizes) -> int:
@@ -76,7 +79,9 @@ def least_reduced_bytes(sizes: Sizes) -> int:
     return fixed_bytes(sizes) + sizes.disk_bytes(1) + sizes.window_bytes(1)
 
 
-def reduced_settings_for_budget(sizes: Sizes, budget_bytes: int) -> MeshJoinSettings:
+def reduced_settings_for_budget(
+    sizes: Sizes, budget_bytes: int, split: Split = USUAL
+) -> MeshJoinSettings:
     """Split a budget for R-MESHJOIN under the constraint that pages and reads are whole numbers.
 
     A cycle of k reads needs no disk buffer larger than ⌈N_R/k⌉ pages: what MESHJOIN's last, shorter
@@ -87,20 +92,20 @@ def reduced_settings_for_budget(sizes: Sizes, budget_bytes: int) -> MeshJoinSett
         raise too_small("rmeshjoin", sizes, budget_bytes, least, 1)
     # So near the least budget it is the number of reads that counts.
     return _split(
-        sizes, budget_bytes, _with_equal_reads, lambda s: s.window_tuples / s.reads_per_cycle
+        sizes, budget_bytes, split, _with_equal_reads, lambda s: s.window_tuples / s.reads_per_cycle
     )
 
 
 def _split(
     sizes: Sizes,
     budget_bytes: int,
+    split: Split,
     with_pages: Callable[[Sizes, int, Spare], MeshJoinSettings],
     worth: Callable[[MeshJoinSettings], float],
 ) -> MeshJoinSettings:
     """Return the usual split or, where that leaves no room for a window, the one worth most."""
     spare = Spare.usual(sizes, budget_bytes)
-    pages = max(1, most_pages(sizes, int(spare.size_bytes * DISK_SHARE)))
-    settings = with_pages(sizes, pages, spare)
+    settings = with_pages(sizes, spare.pages(sizes, 1, split.pages_per_read), spare)
     if settings.window_tuples:
         return settings
     spare = Spare.tightest(sizes, budget_bytes)
@@ -132,3 +137,31 @@ def _doubling(page_count: int) -> list[int]:
     """Return 1, 2, 4, … up to all pages; between these the split hardly changes."""
     powers = [1 << i for i in range(max(1, page_count).bit_length())]
     return [*(p for p in powers if p < page_count), max(1, page_count)]
+
+
+def predict(conditions: Conditions, settings: MeshJoinSettings) -> Prediction:
+    """Return what a loop costs and serves (equations 2 and 3).
+
+    ::
+
+        c_loop = c_I/O(b) + w·(c_E + c_S + c_A) + b·(v_P/v_R)·c_H + σ·w·c_O + c_0
+
+    Unlike the paper's, c_I/O reads whole pages only where a tuple of the window has its match; and
+    each tuple has σ results, not each row. c_0 is a loop's own cost.
+    """
+    layout = conditions.layout
+    reads, window = settings.reads_per_cycle, settings.window_tuples
+    entering, pages = window / reads, layout.page_count / reads
+    step = at_size(conditions.factors.scan, window)
+    asked = window * in_loads(conditions.page_shares, settings.pages_per_read)
+    found = conditions.match_share * asked.sum(axis=1)
+    io_s = conditions.io_seconds(Loads(pages, -np.expm1(-asked), found, settings.output_rows))
+    matches = conditions.match_share * entering
+    loop_s = (
+        io_s
+        + entering * step.tuple_s
+        + pages * layout.rows_per_page * step.probe_s
+        + matches * step.output_s
+        + step.loop_s
+    )
+    return Prediction(loop_s, entering, pages, loop_s * reads / 2, io_s=io_s)

@@ -4,6 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
+def _none(size_bytes: int) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """Sizes of the structures of a join over one relation and one stream schema.
@@ -14,10 +18,12 @@ class Sizes:
     `page_count`         N_R
     `disk_bytes(b)`      b · v_P; only the columns that are read count, so v_P depends on them
     `pinned_bytes(l)`    l · v_P of `xhybridjoin.txt`: pages that stay in memory
+    `cached_rows(m)`     h_R of `cmeshjoin-front-stage.txt`: rows in a front stage of m bytes
     `tuple_bytes`        f · v_S + sizeof(ptr): a waiting tuple in H, with its place in Q
     `window_base_bytes`  (not in the paper) what a window takes however small it is
     `output_row_bytes`   (not in the paper) a row of the output buffer
     `table_bytes`        (not in the paper) the page table with index and checksums
+    `least_pages`        (not in the paper) the least b that the index joins can do with
     ===================  ======================================================================
     """
 
@@ -28,6 +34,8 @@ class Sizes:
     window_base_bytes: int
     output_row_bytes: int
     table_bytes: int
+    least_pages: int = 1
+    cached_rows: Callable[[int], int] = _none
 
     def window_bytes(self, tuples: int) -> int:
         """Return what a window of so many tuples takes."""

@@ -16,6 +16,19 @@ MOST_OUTPUT_ROWS = 16_384
 LEAST_OUTPUT_ROWS = 64
 OUTPUT_SHARE = 1 / 8
 DISK_SHARE = 1 / 4
+FRONT_SHARE = 1 / 6
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How a budget is to be split, where the model has an opinion; the rest goes to the window."""
+
+    pages_per_read: int | None = None  # b
+    front_bytes: int | None = None  # for the front stage, where there is one
+    pinned_pages: int | None = None  # l, where pages are pinned
+
+
+USUAL = Split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +52,11 @@ class Spare:
     @classmethod
     def _beside(cls, sizes: Sizes, budget_bytes: int, rows: int) -> "Spare":
         return cls(rows, budget_bytes - sizes.table_bytes - rows * sizes.output_row_bytes)
+
+    def pages(self, sizes: Sizes, least: int, wanted: int | None) -> int:
+        """Return b: what is wanted, or the usual share of what is spare; at least so many."""
+        usual = most_pages(sizes, int(self.size_bytes * DISK_SHARE)) if wanted is None else wanted
+        return max(least, min(usual, sizes.page_count))
 
     def tuples_beside(self, sizes: Sizes, used_bytes: int) -> int:
         """Return how many waiting tuples fit beside what is used otherwise; negative if none."""

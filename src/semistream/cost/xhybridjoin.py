@@ -13,35 +13,49 @@ swappable part hold one at a time.
 from bisect import bisect_right
 from dataclasses import replace
 
+import numpy as np
+
+from semistream.cost import hybridjoin
+from semistream.cost.conditions import Conditions
+from semistream.cost.factors import at_size
+from semistream.cost.frontstage import behind_front
 from semistream.cost.hybridjoin import IndexJoinSettings, least_memory_bytes, settings_for_budget
+from semistream.cost.prediction import Prediction
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import USUAL, Split
 
 # Measured on Zipf 1 (`docs/algorithms/xhybridjoin.md`): what more pinned pages settle is soon worth
 # less than the tuples that could wait in their place.
 PINNED_SHARE = 1 / 4
 
 
-def equal_parts(sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinSettings:
+def equal_parts(
+    sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
+) -> IndexJoinSettings:
     """Return settings with as many pinned pages as the swappable part has (equation 1)."""
-    plain = settings_for_budget("xhybridjoin", sizes, budget_bytes, least_pages)
+    plain = settings_for_budget("xhybridjoin", sizes, budget_bytes, least_pages, split)
     room = budget_bytes - least_memory_bytes(sizes, least_pages)
     pages = min(plain.pages_per_read, _most_pinned(sizes, room))
     while pages:
-        split = settings_for_budget(
-            "xhybridjoin", sizes, budget_bytes - sizes.pinned_bytes(pages), least_pages
-        )
-        if split.pages_per_read >= pages >= least_pages:
-            return _more_tuples(sizes, replace(split, pinned_pages=pages), pages)
-        pages = min(pages - 1, split.pages_per_read)
+        left = budget_bytes - sizes.pinned_bytes(pages)
+        rest = settings_for_budget("xhybridjoin", sizes, left, least_pages, split)
+        if rest.pages_per_read >= pages >= least_pages:
+            return _more_tuples(sizes, replace(rest, pinned_pages=pages), pages)
+        pages = min(pages - 1, rest.pages_per_read)
     return plain
 
 
-def tuned_parts(sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinSettings:
-    """Return settings with a fixed share of the budget for pinned pages (equation 4)."""
+def tuned_parts(
+    sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
+) -> IndexJoinSettings:
+    """Return settings with each part of its own size (equation 4): as asked, or a usual share."""
     room = budget_bytes - least_memory_bytes(sizes, least_pages)
     pages = _most_pinned(sizes, min(room, int(budget_bytes * PINNED_SHARE)))
+    if split.pinned_pages is not None:
+        pages = min(split.pinned_pages, _most_pinned(sizes, room))
     left = budget_bytes - sizes.pinned_bytes(pages)
-    return replace(settings_for_budget("xhybridjoin", sizes, left, least_pages), pinned_pages=pages)
+    rest = settings_for_budget("xhybridjoin", sizes, left, least_pages, split)
+    return replace(rest, pinned_pages=pages)
 
 
 def _most_pinned(sizes: Sizes, size_bytes: int) -> int:
@@ -53,3 +67,22 @@ def _more_tuples(sizes: Sizes, settings: IndexJoinSettings, pages: int) -> Index
     freed = sizes.disk_bytes(settings.pages_per_read) - sizes.disk_bytes(pages)
     more = settings.waiting_tuples + freed // sizes.tuple_bytes
     return replace(settings, pages_per_read=pages, waiting_tuples=more)
+
+
+def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
+    """Return what a loop costs and serves (equations 5 and 6).
+
+    The l pages asked for most settle the share p_N; HYBRIDJOIN's model tells what the rest costs.
+    """
+    if not settings.pinned_pages:
+        return hybridjoin.predict(conditions, settings)
+    pages = conditions.page_shares
+    pinned = np.argpartition(pages, -settings.pinned_pages)[-settings.pinned_pages :]
+    hit_ratio = float(pages[pinned].sum())
+    rest = pages.copy()
+    rest[pinned] = 0.0
+    left = max(1e-9, 1.0 - hit_ratio)
+    back = hybridjoin.predict(conditions.asking_pages(rest / left), settings)
+    rows = settings.pinned_pages * conditions.layout.rows_per_page
+    cost = at_size(conditions.factors.pinned, rows)
+    return behind_front(conditions, back, hit_ratio, cost, conditions.factors.index)

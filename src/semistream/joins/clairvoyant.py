@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.cost.split import USUAL, Split
 from semistream.joins import front_kernels as kernels
 from semistream.joins.frontstage import Codes, Matched, TupleCache
 from semistream.joins.meshjoin import MeshJoin
@@ -64,10 +65,15 @@ class ClairvoyantJoin(WindowJoin):
     """MESHJOIN behind a clairvoyant cache."""
 
     def __init__(
-        self, relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None = None
+        self,
+        relation: Relation,
+        spec: JoinSpec,
+        budget_bytes: int,
+        partition: int | None = None,
+        split: Split = USUAL,
     ) -> None:
         """Open the relation's page table."""
-        super().__init__(relation, spec, budget_bytes, MeshJoin, partition, self._make_cache)
+        super().__init__(relation, spec, budget_bytes, MeshJoin, partition, self._make_cache, split)
         self._codes_by_demand: Codes = np.zeros(0, np.int64)
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

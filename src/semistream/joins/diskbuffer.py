@@ -33,16 +33,18 @@ from semistream.columns import (
     numpy_dtype,
     width_bytes,
 )
+from semistream.cost.conditions import READ_THROUGH_PAGES
 from semistream.joins.front_kernels import tally
 from semistream.joins.kernels import gather_bytes, plan_reads, starts_of
 from semistream.joins.rows import gather_from_chunks
+from semistream.joins.stopwatch import Stopwatch
 from semistream.relation.layout import part_names
 from semistream.relation.reader import CODES, PageReader
 from semistream.relation.writer import CODE_BYTES
 
 _ALIGN = 64
-# Pages between two hits that are cheaper to read along than to skip with another request.
-READ_THROUGH_PAGES = 2
+
+
 # If more of the pages than this were touched last time, their columns are worth announcing.
 _MOST_TOUCHED = 0.5
 
@@ -90,9 +92,15 @@ class DiskBuffer:
     """Some consecutive pages of R: their codes at once, their columns on demand."""
 
     def __init__(
-        self, reader: PageReader, columns: Sequence[str], pages: int, tallies: bool = False
+        self,
+        reader: PageReader,
+        columns: Sequence[str],
+        pages: int,
+        tallies: bool,
+        stopwatch: Stopwatch,
     ) -> None:
         """Allocate room for `pages` pages, and for a tally of each row's matches if asked to."""
+        self._stopwatch = stopwatch
         self._reader = reader
         self._codes = np.empty(reader.most_part_bytes(CODES, pages) // 8, np.int64)
         self._tallies = np.zeros(len(self._codes) if tallies else 0, np.uint8)
@@ -163,7 +171,9 @@ class DiskBuffer:
         runs: list[tuple[int, int]],
     ) -> pa.Array:
         if not self._slabs[column].is_implied:
+            self._stopwatch.lap("output")
             self.bytes_read += self._slabs[column].load(runs)
+            self._stopwatch.lap("io")
         return self._gather_loaded(column, rows, places)
 
     def _gather_loaded(

@@ -15,7 +15,8 @@ A way that holds nothing has a code that belongs to another set, so a look-up ne
 import numpy as np
 from numba import njit, uint64
 
-WAYS = 7
+from semistream.cost.frontstage import WAYS
+
 AGED = WAYS  # the byte behind the states
 WORDS = WAYS + 1  # of a line
 MOST = 15  # the count saturates

@@ -41,6 +41,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.cost.frontstage import SKEWED, TURNS_OF_REST, WAYS
 from semistream.joins import front_kernels as kernels
 from semistream.joins.diskbuffer import DiskBuffer, value_bytes
 from semistream.joins.rows import RowStore, base_bytes, record_dtype, row_bytes
@@ -49,18 +50,13 @@ from semistream.relation.reader import PageReader
 
 Codes = NDArray[np.int64]
 Rows = NDArray[np.int64]
-MOST_ROWS_PER_KEY = kernels.WAYS // 2
-# What a front stage takes of the budget; see docs/algorithms/frontstage.md for what others gain.
-SHARE = 1 / 6
+MOST_ROWS_PER_KEY = WAYS // 2
 _PLACES_PER_ADMISSION = 64  # no more than this part of the cache changes hands at a time
 # Its part of a line, and for each admission a candidate, its place, and the rows that make way.
-_ENTRY_BYTES = 64 / kernels.WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
+_ENTRY_BYTES = 64 / WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
 _WEIGHT = 0.25  # of a turn in the usual ratio
-# Hits of less than so many times the cache's share of R are chance, and not worth a look.
-_SKEWED = 1.5
-_TURNS_OF_REST = 8
 _LEAST_SETS = _PLACES_PER_ADMISSION
 
 
@@ -150,6 +146,13 @@ class CachedColumns:
         return _ENTRY_BYTES + row_bytes(self.schema, self.value_bytes)
 
 
+def set_count(columns: CachedColumns, budget_bytes: int) -> int:
+    """Return how many sets a front stage of this size has; none if it would be too small."""
+    spare = budget_bytes - base_bytes(columns.schema)
+    sets = int(spare / (WAYS * columns.entry_bytes)) - 1  # one to align
+    return sets if sets >= _LEAST_SETS else 0
+
+
 class TupleCache:
     """The front stage of CMESHJOIN: single rows of R, those that are asked for most."""
 
@@ -169,7 +172,7 @@ class TupleCache:
         self._names = columns.schema.names
         self._strangers = kernels.find_strangers(set_count)
         self._table = _aligned(set_count)
-        self._state = self._table.view(np.uint8)[:, 8 * kernels.WAYS :]
+        self._state = self._table.view(np.uint8)[:, 8 * WAYS :]
         kernels.fill_with_strangers(self._table, self._strangers)
         records = np.zeros(self.capacity, record_dtype(columns.schema))
         self._rows = RowStore(columns.schema, records, columns.value_bytes)
@@ -190,16 +193,13 @@ class TupleCache:
     ) -> "TupleCache | None":
         """Return the largest cache of some columns that fits, or none if there is no room."""
         cached = CachedColumns.of(reader, columns)
-        spare = budget_bytes - base_bytes(cached.schema)
-        set_count = int(spare / (kernels.WAYS * cached.entry_bytes)) - 1  # one to align
-        if set_count < _LEAST_SETS:
-            return None
-        return cls(cached, set_count, reader.row_count, telemetry)
+        sets = set_count(cached, budget_bytes)
+        return cls(cached, sets, reader.row_count, telemetry) if sets else None
 
     @property
     def capacity(self) -> int:
         """h_R: how many rows fit."""
-        return len(self._table) * kernels.WAYS
+        return len(self._table) * WAYS
 
     def matches(self, codes: Codes, waits: NDArray[np.bool_]) -> Iterator[tuple[Codes, Rows]]:
         """Lines 2-11: look the tuples up; see `FrontStage.matches`."""
@@ -259,8 +259,8 @@ class TupleCache:
         is_full = self._occupied[0] == self.capacity
         if self._turns_of_rest:
             self._turns_of_rest -= 1
-        elif is_full and recent.last < _SKEWED * self._by_chance:
-            self._turns_of_rest = _TURNS_OF_REST
+        elif is_full and recent.last < SKEWED * self._by_chance:
+            self._turns_of_rest = TURNS_OF_REST
         self.is_resting = self._turns_of_rest > 0
 
     def _admit(
@@ -307,7 +307,7 @@ class TupleCache:
             self._rows.put(places[:fitting], [column[:fitting] for column in columns])
 
     def _same_key(self, place: int, other: int) -> bool:
-        ways = kernels.WAYS
+        ways = WAYS
         ours, theirs = self._table[place // ways], self._table[other // ways]
         return bool(ours[place % ways] == theirs[other % ways])
 

@@ -32,15 +32,18 @@ pages; skew and locality make these many.
 
 from semistream.cost.hybridjoin import IndexJoinSettings, settings_for_budget
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import USUAL, Split
 from semistream.joins.room import WaitingRoom
 
 
 class HybridJoin:
     """The tactic of HYBRIDJOIN."""
 
-    def settings(self, sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinSettings:
+    def settings(
+        self, sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
+    ) -> IndexJoinSettings:
         """Split the budget."""
-        return settings_for_budget("hybridjoin", sizes, budget_bytes, least_pages)
+        return settings_for_budget("hybridjoin", sizes, budget_bytes, least_pages, split)
 
     def may_enter(self, room: WaitingRoom) -> bool:
         """Lines 11-14: whenever there is room."""

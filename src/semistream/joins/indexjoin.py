@@ -21,6 +21,7 @@ buffer, all reserved beforehand.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -29,9 +30,10 @@ import pyarrow as pa
 from semistream.columns import Encoding, encoding_of
 from semistream.cost.hybridjoin import IndexJoinSettings, least_memory_bytes
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import USUAL, Split
 from semistream.joins import room_kernels as kernels
 from semistream.joins.frontstage import MakeFront
-from semistream.joins.operator import SAMPLE_ROWS, StreamJoin
+from semistream.joins.operator import SAMPLE_ROWS, Plan, StreamJoin
 from semistream.joins.pageindex import PageIndex
 from semistream.joins.pinned import PinnedPages
 from semistream.joins.room import BYTES_PER_PAGE, Taken, WaitingRoom, room_bytes_per_tuple
@@ -44,7 +46,9 @@ from semistream.relation.relation import Relation
 class IndexTactic(Protocol):
     """What one index join decides."""
 
-    def settings(self, sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinSettings:
+    def settings(
+        self, sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
+    ) -> IndexJoinSettings:
         """Split the budget, or raise `BudgetError` with the least that would do."""
         ...
 
@@ -78,9 +82,10 @@ class IndexJoin(StreamJoin):
         tactic: IndexTactic,
         partition: int | None = None,
         make_front: MakeFront | None = None,
+        split: Split = USUAL,
     ) -> None:
         """Open the relation's page table; nothing else is allocated before rows arrive."""
-        super().__init__(relation, spec, budget_bytes, partition, make_front)
+        super().__init__(relation, spec, budget_bytes, partition, make_front, split)
         self._tactic = tactic
         self._after = 0
 
@@ -101,11 +106,10 @@ class IndexJoin(StreamJoin):
     def _allocate(self, sample: pa.RecordBatch) -> None:
         """Size everything by a sample of the stream, reserve it, then make it."""
         value_bytes = [average_value_bytes(column) for column in sample.columns]
-        sizes = self._sizes(value_bytes)
-        # A home page with duplicates may need the page after it as well.
-        least_pages = min(self._reader.page_count, 1 if self._reader.has_unique_codes else 2)
-        budget = self._take_front_share(least_memory_bytes(sizes, least_pages))
-        settings = self._tactic.settings(sizes, budget, least_pages)
+        sizes = self.size_up(value_bytes)
+        budget = self._take_front_share(least_memory_bytes(sizes, sizes.least_pages))
+        settings = self._tactic.settings(sizes, budget, sizes.least_pages, self._split)
+        self.plan = Plan(settings, self._cached_rows_now)
         self.ledger.reserve("page table", sizes.table_bytes)
         self.ledger.reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
         self.ledger.reserve("waiting room", sizes.window_bytes(settings.waiting_tuples))
@@ -141,16 +145,20 @@ class IndexJoin(StreamJoin):
         self.ledger.reserve("waiting room", spare)
         return [size + share * (i in variable) for i, size in enumerate(value_bytes)]
 
-    def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
+    def size_up(self, value_bytes: Sequence[float]) -> Sizes:
+        """Return what everything takes, for stream rows with columns of these sizes."""
         schema = self._stored_schema
         return Sizes(
             page_count=self._reader.page_count,
-            disk_bytes=self._disk_bytes,
-            pinned_bytes=self._pinned_bytes,
+            disk_bytes=cache(self._disk_bytes),
+            pinned_bytes=cache(self._pinned_bytes),
+            cached_rows=self._cached_rows,
             tuple_bytes=room_bytes_per_tuple(schema, value_bytes, self._implied),
             window_base_bytes=base_bytes(schema) + BYTES_PER_PAGE * (self._reader.page_count + 1),
             output_row_bytes=self._output_row_bytes(value_bytes) + 5 * 8,  # taken, and their pairs
             table_bytes=self._reader.table_bytes + PageIndex.size_bytes(self._reader),
+            # A home page with duplicates may need the page after it as well.
+            least_pages=min(self._reader.page_count, 1 if self._reader.has_unique_codes else 2),
         )
 
     def _serve(self, home: int) -> Iterator[pa.RecordBatch]:
@@ -163,9 +171,11 @@ class IndexJoin(StreamJoin):
         self._announce_next(first, last)
         self._after = self._settled(first, last)
         for taken in self._window.take(first, self._after):
+            self.stopwatch.lap("expire")
             yield from self._match(taken, first, last)
             yield from self._emit_misses(taken.slots, self._window)
             self._window.release(taken.slots)
+        self.stopwatch.lap("expire")
         self.telemetry.bytes_read = self._disk.bytes_read
 
     def _serve_long_run(self, home: int) -> Iterator[pa.RecordBatch]:
@@ -215,6 +225,7 @@ class IndexJoin(StreamJoin):
                 self._pair_rows,
                 self._pair_indexes,
             )
+            self.stopwatch.lap("probe")
             if found:
                 rows, slots = self._pair_rows[:found], taken.slots[self._pair_indexes[:found]]
                 yield from self._emit(rows, slots, self._disk, self._window)

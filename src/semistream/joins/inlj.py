@@ -14,15 +14,18 @@ Memory: equation 1 of `hybridjoin.txt` with h_S = 1 for `Inlj`. Cost: c_IO(v_P) 
 
 from semistream.cost.hybridjoin import IndexJoinSettings, settings_for_budget
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import USUAL, Split
 from semistream.joins.room import WaitingRoom
 
 
 class Inlj:
     """The tactic of the index nested-loops join: a room for one."""
 
-    def settings(self, sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinSettings:
+    def settings(
+        self, sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
+    ) -> IndexJoinSettings:
         """Return the settings for one waiting tuple."""
-        return settings_for_budget("inlj", sizes, budget_bytes, least_pages, most_tuples=1)
+        return settings_for_budget("inlj", sizes, budget_bytes, least_pages, split, most_tuples=1)
 
     def may_enter(self, room: WaitingRoom) -> bool:
         """The next tuple enters when the one before has left."""
@@ -44,9 +47,11 @@ class Inlj:
 class BatchedInlj:
     """The tactic of the batched variant: pages in the order of R, each once per sweep."""
 
-    def settings(self, sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinSettings:
+    def settings(
+        self, sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
+    ) -> IndexJoinSettings:
         """Split the budget."""
-        return settings_for_budget("binlj", sizes, budget_bytes, least_pages)
+        return settings_for_budget("binlj", sizes, budget_bytes, least_pages, split)
 
     def may_enter(self, room: WaitingRoom) -> bool:
         """Whenever there is room: those who come too late for this sweep wait for the next."""

@@ -42,6 +42,7 @@ from semistream.cost.meshjoin import (
     settings_for_budget,
 )
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import USUAL, Split
 from semistream.joins.window import Window
 
 
@@ -60,9 +61,11 @@ class MeshJoin:
         return least_memory_bytes(sizes)
 
     @classmethod
-    def for_budget(cls, sizes: Sizes, budget_bytes: int, *, start_page: int = 0) -> "MeshJoin":
+    def for_budget(
+        cls, sizes: Sizes, budget_bytes: int, split: Split = USUAL, *, start_page: int = 0
+    ) -> "MeshJoin":
         """Return MESHJOIN with w and b chosen for a budget."""
-        settings = settings_for_budget(sizes, budget_bytes)
+        settings = settings_for_budget(sizes, budget_bytes, split)
         return cls(settings, sizes.page_count, start_page % sizes.page_count)
 
     @property

@@ -22,22 +22,36 @@ row wider than its share of the window, a `BudgetError` that names the row.
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.cost.frontstage import PATIENCE, WAYS
+from semistream.cost.hybridjoin import IndexJoinSettings
+from semistream.cost.meshjoin import MeshJoinSettings
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import FRONT_SHARE, USUAL, Split
 from semistream.errors import BudgetError
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
 from semistream.joins.diskbuffer import DiskBuffer, disk_buffer_bytes
 from semistream.joins.diskbuffer import value_bytes as column_bytes
-from semistream.joins.frontstage import SHARE, FrontStage, MakeFront, Matched
+from semistream.joins.frontstage import (
+    CachedColumns,
+    FrontStage,
+    MakeFront,
+    Matched,
+    TupleCache,
+    set_count,
+)
 from semistream.joins.pinned import pinned_part_bytes
 from semistream.joins.rows import Slots, average_value_bytes
 from semistream.joins.spec import JoinSpec, read_columns
+from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Arrived, Routing, StreamBuffer
 from semistream.joins.telemetry import Telemetry
 from semistream.joins.window import Window, bytes_per_tuple, window_base_bytes
@@ -54,8 +68,20 @@ _PAIR_BYTES = 8 + 8 + 8 + 8 + 2
 class Operator(Protocol):
     """A join, ready to run once."""
 
-    ledger: MemoryLedger
-    telemetry: Telemetry
+    @property
+    def ledger(self) -> MemoryLedger:
+        """What it has reserved of its budget."""
+        ...
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What it has counted."""
+        ...
+
+    @property
+    def stopwatch(self) -> Stopwatch:
+        """Where its time went."""
+        ...
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join a stream with the relation; every input row is dealt with when this ends."""
@@ -107,6 +133,11 @@ class Tactic(Protocol):
     """What one algorithm decides. Settings are fixed when it is made; its state is its own."""
 
     @property
+    def settings(self) -> MeshJoinSettings:
+        """Its operating parameters."""
+        ...
+
+    @property
     def pages_per_read(self) -> int:
         """How many pages the disk buffer holds."""
         ...
@@ -141,9 +172,17 @@ class TacticMaker(Protocol):
         """Return the least budget in which the algorithm can run."""
         ...
 
-    def for_budget(self, sizes: Sizes, budget_bytes: int) -> Tactic:
+    def for_budget(self, sizes: Sizes, budget_bytes: int, split: Split) -> Tactic:
         """Return the tactic, or raise `BudgetError` with the least budget that would do."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How a join has split its budget."""
+
+    settings: MeshJoinSettings | IndexJoinSettings
+    cached_rows: int = 0
 
 
 class StreamJoin(ABC):
@@ -164,10 +203,13 @@ class StreamJoin(ABC):
         budget_bytes: int,
         partition: int | None = None,
         make_front: MakeFront | None = None,
+        split: Split = USUAL,
     ) -> None:
         """Open the relation's page table; nothing else is allocated before rows arrive."""
+        self.plan: Plan | None = None
         self.ledger = MemoryLedger(budget_bytes)
         self.telemetry = Telemetry()
+        self.stopwatch = Stopwatch()
         self._relation = relation
         self._spec = spec
         self._routing = None if partition is None else Routing(partition, relation.partition_count)
@@ -181,6 +223,7 @@ class StreamJoin(ABC):
         # A stream key that is the code itself is not stored again.
         self._implied = spec.stream_key_indexes[0] if self._is_exact else None
         self._make_front = make_front
+        self._split = split
         self._front: FrontStage | None = None
         self._output_rows = 0
         self._pages_of_turn = 0
@@ -188,12 +231,20 @@ class StreamJoin(ABC):
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the stream; see `Operator.join`."""
         stream = StreamBuffer(
-            batches, self._spec, self._relation.coder, self._reader.may_hold, self._routing
+            batches,
+            self._spec,
+            self._relation.coder,
+            self._reader.may_hold,
+            self._routing,
+            self.stopwatch,
         )
+        self.stopwatch.lap("outside")
         try:
             for batch in self._run(stream):
                 self.telemetry.output_rows += batch.num_rows
+                self.stopwatch.lap("loop")
                 yield batch
+                self.stopwatch.lap("outside")
         finally:
             self._reader.close()
             self.telemetry.stream_rows = stream.row_count
@@ -215,7 +266,9 @@ class StreamJoin(ABC):
         """Make the front stage, if one is wanted and fits; return what is left of the budget."""
         budget = self.ledger.budget_bytes
         if self._make_front is not None and budget > least_bytes:
-            share = min(int(budget * SHARE), budget - least_bytes)
+            wanted_bytes = self._split.front_bytes
+            share = int(budget * FRONT_SHARE) if wanted_bytes is None else wanted_bytes
+            share = min(share, budget - least_bytes)
             wanted = (self._reader, self._read_columns, share, self.telemetry)
             reserved = self.ledger.reserve("front stage", share)
             self._front = self._make_front(*wanted)
@@ -224,6 +277,13 @@ class StreamJoin(ABC):
             else:
                 budget -= share
         return budget
+
+    def _cached_rows(self, size_bytes: int) -> int:
+        return WAYS * set_count(CachedColumns.of(self._reader, self._read_columns), size_bytes)
+
+    @property
+    def _cached_rows_now(self) -> int:
+        return self._front.capacity if isinstance(self._front, TupleCache) else 0
 
     def _disk_bytes(self, pages: int) -> int:
         tallies = self._make_front is not None
@@ -234,7 +294,7 @@ class StreamJoin(ABC):
 
     def _disk_buffer(self, pages: int) -> DiskBuffer:
         tallies = self._make_front is not None
-        return DiskBuffer(self._reader, self._read_columns, pages, tallies)
+        return DiskBuffer(self._reader, self._read_columns, pages, tallies, self.stopwatch)
 
     def _output_row_bytes(self, value_bytes: Sequence[float]) -> int:
         added = sum(column_bytes(self._reader, column) for column in self._read_columns)
@@ -258,12 +318,16 @@ class StreamJoin(ABC):
         piece = stream.take_arrived(max(1, self._output_rows // front.pairs_per_tuple))
         waits = np.zeros(len(piece), np.bool_)
         tuples = Arrived(piece)
+        self.stopwatch.lap("read")
         for probes, rows in front.matches(piece.codes, waits):
+            self.stopwatch.lap("look_up")
             yield from self._emit(rows, probes, front, tuples)
+        self.stopwatch.lap("look_up")
         missed = (tuples.matched & kernels.MATCHED == 0) & ~waits
         if missed.any():
             yield from self._emit_misses(np.flatnonzero(missed), tuples)
         stream.let_wait(piece.only(waits))
+        self.stopwatch.lap("look_up")
 
     def _admit(self, stream: StreamBuffer, wanted: int) -> Generator[pa.RecordBatch, None, int]:
         """Let up to `wanted` tuples into the window, past the front stage; return how many.
@@ -272,7 +336,7 @@ class StreamJoin(ABC):
         after so many arrivals it is their turn again.
         """
         admitted = 0
-        arrivals_left = max(wanted, self._window.capacity)
+        arrivals_left = PATIENCE * max(wanted, self._window.capacity)
         while admitted < wanted and stream.pull():
             if not stream.has_waiting:
                 if arrivals_left <= 0 and self._window.count:
@@ -290,6 +354,7 @@ class StreamJoin(ABC):
                 entering = stream.take(room)
                 self._window.insert(entering.batch, entering.codes)
                 admitted += room
+                self.stopwatch.lap("append")
             if stream.kept_hopeless_rows >= self._output_rows:
                 break  # or they would pile up
         peak = max(self.telemetry.window_rows_peak, self._window.count)
@@ -321,7 +386,9 @@ class StreamJoin(ABC):
                 columns = [column.filter(pa.array(same)) for column in columns]
                 rows, slots = rows[same], slots[same]
         if self._is_learning and relation is not self._front:
+            self.stopwatch.lap("output")
             self._teach(rows, columns)
+            self.stopwatch.lap("learn")
         self.telemetry.matched_pairs += len(rows)
         if self._spec.how == "semi":
             slots = slots[kernels.first_matches(tuples.matched, slots)]
@@ -329,7 +396,9 @@ class StreamJoin(ABC):
             kernels.mark_matched(tuples.matched, slots)
         if len(slots) and self._spec.how != "anti":
             added = [columns[self._read_columns.index(name)] for name in self._spec.columns]
-            yield self._spec.assemble(tuples.gather(slots), added, len(slots))
+            joined = self._spec.assemble(tuples.gather(slots), added, len(slots))
+            self.stopwatch.lap("hit" if relation is self._front else "output")
+            yield joined
 
     @property
     def _is_learning(self) -> bool:
@@ -352,7 +421,9 @@ class StreamJoin(ABC):
 
     def _load(self, first: int, last: int) -> None:
         """Read pages into the disk buffer."""
+        self.stopwatch.lap("loop")
         self._disk.load(first, last)
+        self.stopwatch.lap("io")
         self.telemetry.pages_scanned += last - first
         if self._front is not None:
             self._front.pages_loaded(first, last, self._disk)
@@ -391,9 +462,10 @@ class WindowJoin(StreamJoin):
         tactics: TacticMaker,
         partition: int | None = None,
         make_front: MakeFront | None = None,
+        split: Split = USUAL,
     ) -> None:
         """Open the relation's page table; nothing else is allocated before rows arrive."""
-        super().__init__(relation, spec, budget_bytes, partition, make_front)
+        super().__init__(relation, spec, budget_bytes, partition, make_front, split)
         self._tactics = tactics
         self._upcoming: tuple[int, int] | None = None
 
@@ -422,9 +494,10 @@ class WindowJoin(StreamJoin):
     def _allocate(self, sample: pa.RecordBatch) -> None:
         """Size everything by a sample of the stream, reserve it, then make it."""
         value_bytes = [average_value_bytes(column) for column in sample.columns]
-        sizes = self._sizes(value_bytes)
+        sizes = self.size_up(value_bytes)
         budget = self._take_front_share(self._tactics.least_bytes(sizes))
-        tactic = self._tactics.for_budget(sizes, budget)
+        tactic = self._tactics.for_budget(sizes, budget, self._split)
+        self.plan = Plan(tactic.settings, self._cached_rows_now)
         self.ledger.reserve("page table", sizes.table_bytes)
         self.ledger.reserve("disk buffer", sizes.disk_bytes(tactic.pages_per_read))
         self.ledger.reserve("window", sizes.window_bytes(tactic.window_tuples))
@@ -442,12 +515,14 @@ class WindowJoin(StreamJoin):
             tactic.output_rows,
         )
 
-    def _sizes(self, value_bytes: Sequence[float]) -> Sizes:
+    def size_up(self, value_bytes: Sequence[float]) -> Sizes:
+        """Return what everything takes, for stream rows with columns of these sizes."""
         schema = self._stored_schema
         return Sizes(
             page_count=self._reader.page_count,
-            disk_bytes=self._disk_bytes,
-            pinned_bytes=self._pinned_bytes,
+            disk_bytes=cache(self._disk_bytes),
+            pinned_bytes=cache(self._pinned_bytes),
+            cached_rows=self._cached_rows,
             tuple_bytes=bytes_per_tuple(schema, value_bytes, self._implied),
             window_base_bytes=window_base_bytes(schema),
             output_row_bytes=self._output_row_bytes(value_bytes),
@@ -461,6 +536,7 @@ class WindowJoin(StreamJoin):
             leaving = self._window.oldest(some)
             yield from self._emit_misses(leaving, self._window)
             self._window.expire(leaving)
+            self.stopwatch.lap("expire")
             count -= some
 
     def _probe(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -469,5 +545,7 @@ class WindowJoin(StreamJoin):
         if self._upcoming:
             self._disk.announce(*self._upcoming)
         for rows, slots in self._window.table.matches(self._disk.codes, is_sorted=True):
+            self.stopwatch.lap("probe")
             yield from self._emit(rows, slots, self._disk, self._window)
+        self.stopwatch.lap("probe")
         self.telemetry.bytes_read = self._disk.bytes_read

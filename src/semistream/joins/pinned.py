@@ -10,7 +10,7 @@ of late are chosen. A chosen page is pinned when the join reads it next, which c
 and works with R in any order.
 
 Memory for each of the l places: the codes and all columns that are read, for as many rows as a page
-has at most; 17 bytes for every page of R to choose by.
+has at most; 21 bytes for every page of R to choose by.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,10 @@ from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import CODES, PageReader
 from semistream.relation.writer import CODE_BYTES
 
-_BYTES_PER_PAGE = 4 + 4 + 1 + 8  # demand, place, whether it is wanted, and an order to choose by
+_BYTES_PER_PAGE = 4 + 4 + 1 + 4 + 8  # demand, place, whether wanted, a score, and their order
 _BYTES_PER_PLACE = 8 + 8 + 1
 _NOWHERE = -1
+_CLEARLY = 0.25
 
 
 def pinned_part_bytes(reader: PageReader, columns: Sequence[str], places: int) -> int:
@@ -122,9 +123,16 @@ class PinnedPages:
             self._pin(page, first, disk)
 
     def turn(self) -> None:
-        """Choose the pages that were wanted most of late; those before count half."""
+        """Choose the pages that were wanted most of late; those before count half.
+
+        A page that is pinned goes only for one that is wanted clearly more, by `_CLEARLY` of its
+        own demand and beyond chance: to pin another costs a read of its columns.
+        """
         places = min(len(self._page_at), len(self._demand))
-        most = np.argpartition(self._demand, -places)[-places:]
+        score = self._demand.astype(np.float32)
+        pinned = self._place_of != _NOWHERE
+        score[pinned] += _CLEARLY * score[pinned] + 2 * np.sqrt(score[pinned])
+        most = np.argpartition(score, -places)[-places:]
         self._is_wanted[:] = False
         self._is_wanted[most] = True
         self._demand >>= 1

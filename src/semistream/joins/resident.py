@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.cost.split import USUAL, Split
 from semistream.errors import BudgetError
 from semistream.joins.buckets import Buckets
 from semistream.joins.diskbuffer import DiskBuffer, Slab, slab_bytes
@@ -97,10 +98,15 @@ class ResidentJoin(StreamJoin):
     """Joins a stream with a relation, or one partition of it, that is held in memory whole."""
 
     def __init__(
-        self, relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None = None
+        self,
+        relation: Relation,
+        spec: JoinSpec,
+        budget_bytes: int,
+        partition: int | None = None,
+        split: Split = USUAL,
     ) -> None:
         """Check that R fits; it is loaded when the first rows arrive."""
-        super().__init__(relation, spec, budget_bytes, partition)
+        super().__init__(relation, spec, budget_bytes, partition, None, split)
         least = least_memory_bytes(self._reader, self._read_columns)
         if least > budget_bytes:
             raise BudgetError(

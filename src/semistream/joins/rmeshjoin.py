@@ -28,6 +28,7 @@ Degenerate cases: a window of one tuple; R of one read.
 
 from semistream.cost.meshjoin import least_reduced_bytes, reduced_settings_for_budget
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import USUAL, Split
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.window import Window
 
@@ -41,10 +42,12 @@ class RMeshJoin(MeshJoin):
         return least_reduced_bytes(sizes)
 
     @classmethod
-    def for_budget(cls, sizes: Sizes, budget_bytes: int, *, start_page: int = 0) -> "RMeshJoin":
+    def for_budget(
+        cls, sizes: Sizes, budget_bytes: int, split: Split = USUAL, *, start_page: int = 0
+    ) -> "RMeshJoin":
         """Return R-MESHJOIN with window and disk buffer chosen for a budget."""
         return cls(
-            reduced_settings_for_budget(sizes, budget_bytes),
+            reduced_settings_for_budget(sizes, budget_bytes, split),
             sizes.page_count,
             start_page % sizes.page_count,
         )

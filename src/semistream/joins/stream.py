@@ -19,6 +19,7 @@ from semistream.columns import Encoding, encoding_of, join_fixed, plain_batch, s
 from semistream.errors import ColumnError, RoutingError
 from semistream.joins.rows import Slots
 from semistream.joins.spec import JoinSpec
+from semistream.joins.stopwatch import Stopwatch
 from semistream.keys import KeyCoder
 
 
@@ -102,8 +103,10 @@ class StreamBuffer:
         coder: KeyCoder,
         may_hold: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
         routing: Routing | None,
+        stopwatch: Stopwatch,
     ) -> None:
         """Begin with nothing read."""
+        self._stopwatch = stopwatch
         self._source: Iterator[pa.RecordBatch] = iter(source)
         self._key = spec.stream_key_indexes
         self._coder = coder
@@ -122,11 +125,14 @@ class StreamBuffer:
     def pull(self) -> bool:
         """Make sure that there are tuples, reading a batch if need be; False if none came."""
         if self._arrived is None and self._waiting is None and not self.is_exhausted:
+            self._stopwatch.lap("loop")
             batch = next(self._source, None)
+            self._stopwatch.lap("outside")
             if batch is None:
                 self.is_exhausted = True
             elif batch.num_rows:
                 self._accept(plain_batch(batch))
+                self._stopwatch.lap("read")
         return self._arrived is not None or self._waiting is not None
 
     def peek(self) -> pa.RecordBatch | None:

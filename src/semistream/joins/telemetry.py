@@ -14,6 +14,7 @@ class Telemetry:
     null_key_rows: int = 0
     front_hits: int = 0
     front_admissions: int = 0
+    retunings: int = 0
     iterations: int = 0
     pages_scanned: int = 0
     bytes_read: int = 0

@@ -26,6 +26,7 @@ sorted by key a page has few hot rows among many cold ones.
 
 from semistream.cost.hybridjoin import IndexJoinSettings
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import USUAL, Split
 from semistream.cost.xhybridjoin import equal_parts, tuned_parts
 from semistream.joins.hybridjoin import HybridJoin
 
@@ -37,6 +38,8 @@ class XHybridJoin(HybridJoin):
         """Choose between the paper's two ways to size the parts."""
         self._split = equal_parts if has_equal_parts else tuned_parts
 
-    def settings(self, sizes: Sizes, budget_bytes: int, least_pages: int) -> IndexJoinSettings:
+    def settings(
+        self, sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
+    ) -> IndexJoinSettings:
         """Split the budget."""
-        return self._split(sizes, budget_bytes, least_pages)
+        return self._split(sizes, budget_bytes, least_pages, split)

@@ -188,6 +188,16 @@ class PageReader:
         names = part_names(index, self.manifest.schema.field(index).type)
         return "validity" not in names or names["validity"] in self._parts
 
+    def pages_per_stretch(self, columns: Sequence[str]) -> float:
+        """Return how many pages of a column lie together in the file, on average over columns."""
+        names = [name for name in self._wanted_parts(columns) if name in self._parts]
+        if not names or not self.page_count:
+            return float(max(1, self.page_count))
+        pieces = [
+            sum(1 for _ in self._stretches(self._parts[n], 0, self.page_count)) for n in names
+        ]
+        return self.page_count * len(pieces) / sum(pieces)
+
     def read_codes(self, first: int, last: int, out: NDArray[np.int64]) -> int:
         """Read the key codes of pages ``first … last - 1``; return how many there are."""
         return self.read_part(CODES, first, last, out.view(np.uint8)) // CODE_BYTES

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,6 +14,10 @@ from semistream.relation.layout import CURRENT, SNAPSHOTS, Manifest, Order, snap
 from semistream.relation.reader import PageReader
 from semistream.relation.storage import Store
 from semistream.units import format_bytes
+
+if TYPE_CHECKING:
+    from semistream.advice.explain import Explanation
+    from semistream.joins.spec import Columns, On
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,27 @@ class Relation:
     def read_by(self, reading: Reading) -> "Relation":
         """Return the same relation, to be read in another way: from an emulated disk, say."""
         return replace(self, reading=reading)
+
+    def explain(
+        self,
+        *,
+        memory: int | str,
+        rate: float | None = None,
+        skew: float | None = None,
+        sample: pa.Table | None = None,
+        on: "On | None" = None,
+        columns: "Columns | None" = None,
+    ) -> "Explanation":
+        """Return what a budget buys: algorithms ranked by predicted rate, the split, alternatives.
+
+        `skew` is a Zipf exponent; a `sample` of the stream, a table with its key, says more. See
+        `semistream.advice.explain`.
+        """
+        from semistream.advice.explain import explain
+
+        return explain(
+            self, memory=memory, rate=rate, skew=skew, sample=sample, on=on, columns=columns
+        )
 
     def snapshots(self) -> list[str]:
         """Return the ids of all snapshots that are kept, oldest first."""

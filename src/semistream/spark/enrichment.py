@@ -17,7 +17,7 @@ Telemetry travels as rows: each task ends with one row that is empty but for a l
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import PurePosixPath
 
@@ -26,9 +26,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
+from semistream.advice.auto import AUTO, make_join, needs_factors
+from semistream.advice.calibration import factors_for
+from semistream.cost.factors import CostFactors
 from semistream.embedded import DEFAULT_MEMORY
 from semistream.errors import BudgetError, ColumnError, OptionError
-from semistream.joins.registry import AUTO, make_operator
 from semistream.joins.spec import Columns, JoinSpec, On, resolve
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.relation import Relation
@@ -81,6 +83,7 @@ def enrich(
     check_collation(stream.schema, spec.stream_key)
     task = _Task(relation, spec, algorithm, _task_budget(relation, parse_bytes(memory)))
     task.check()
+    task = task.with_factors()
     partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
     # By position: mapInArrow looks columns up by unquoted names, which fails for "a.b" and "a`b".
     numbered = [f"c{i}" for i in range(len(stream.columns))]
@@ -131,11 +134,22 @@ class _Task:
     spec: JoinSpec
     algorithm: str
     budget_bytes: int
+    factors: CostFactors | None = None
 
     def check(self) -> None:
         """Raise on the driver what every task would raise: an unknown name, R that cannot fit."""
         with self._whole_budget():
-            make_operator(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
+            make_join(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
+
+    def with_factors(self) -> "_Task":
+        """Return the task with the cost factors that its choice will need, measured on the driver.
+
+        Not in the tasks: they run side by side, and would measure each other.
+        """
+        about = (self.relation, self.spec, self.budget_bytes)
+        if not needs_factors(self.algorithm, *about, partition=0):
+            return self
+        return replace(self, factors=factors_for(*about))
 
     @contextmanager
     def _whole_budget(self) -> Iterator[None]:
@@ -164,8 +178,13 @@ class _Task:
         # Spark labels timestamps with the session's time zone: take the schema as it comes.
         spec = self.spec.with_stream_schema(self._stream_rows(first).schema)
         with self._whole_budget():
-            operator = make_operator(
-                self.algorithm, self.relation, spec, self.budget_bytes, partition
+            operator = make_join(
+                self.algorithm,
+                self.relation,
+                spec,
+                self.budget_bytes,
+                partition,
+                factors=self.factors,
             )
             wire = _Wire(spec)
             for batch in operator.join(stream):

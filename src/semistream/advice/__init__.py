@@ -1,0 +1,1 @@
+"""What the cost models say to a user: calibration, the choice of an algorithm, `explain`."""

@@ -1,0 +1,506 @@
+"""Calibration: the cost factors of this machine, this device and this schema, measured.
+
+Real joins run on the real relation, each for a fraction of a second, with windows of several sizes
+and disk buffers of two; a stopwatch says how long each step took and the telemetry how often it was
+done. What a step costs is then a least-squares fit over the runs: so much for each time, so much
+for each loop whatever is in it. Reading is timed by itself, request size by request size.
+
+How sure a factor is: the typical deviation of the runs from its fit.
+"""
+
+import hashlib
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.advice.situation import reader_for
+from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts
+from semistream.cost.split import USUAL, Split
+from semistream.errors import BudgetError
+from semistream.joins.diskbuffer import DiskBuffer
+from semistream.joins.registry import make_operator
+from semistream.joins.spec import Columns, JoinSpec, resolve
+from semistream.joins.stopwatch import Stopwatch
+from semistream.lab.service import ServiceRate, Spell, measure_service
+from semistream.relation.device import Reading
+from semistream.relation.layout import part_names
+from semistream.relation.reader import CODES, PageReader
+from semistream.relation.relation import Relation
+from semistream.workload.zipf import zipf_ranks
+
+Progress = Callable[[int, int], None]  # steps done, steps in all
+
+_Measured: TypeAlias = list[tuple[int, int, ServiceRate]]  # rows, budget, what was measured
+
+FOLDER_VARIABLE = "SEMISTREAM_CACHE"
+_FORMAT = 1
+_SHARES = (0.01, 0.03, 0.1)  # of R, for the windows
+_MOST_BYTES = 64_000_000
+_LEAST_BYTES = 1_000_000
+_KEYS = 2_000_000
+_FEW_KEYS = 300_000
+_SAMPLED_PAGES = 8_192
+_BATCH_ROWS = 65_536
+_READ_PAGES = (1, 4, 16, 64, 256, 1024)
+_READS = 9
+_SEED = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Cost factors, and what they were measured on."""
+
+    factors: CostFactors
+    deviation: dict[str, float]  # typical relative deviation of each factor
+    host: str
+    device: str
+    measured: str
+    seconds: float
+    is_brief: bool
+
+    @property
+    def typical_deviation(self) -> float:
+        """How far runs typically are from what the factors say; 0 if there was one run each."""
+        known = [d for d in self.deviation.values() if d > 0]
+        return float(np.median(known)) if known and not self.is_brief else 0.0
+
+
+def calibrate(
+    relation: Relation,
+    spec: JoinSpec | None = None,
+    *,
+    columns: Columns | None = None,
+    budget_bytes: int | None = None,
+    brief: bool = False,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Measure the cost factors for a relation and a join; without one, for a stream of 20 bytes.
+
+    `brief` runs only what a choice needs, at one size: about a second.
+    """
+    started = perf_counter()
+    relation = relation.read_by(Reading(None, False, relation.reading.whole_pages))
+    spec = spec or usual_spec(relation, columns)
+    partition = _largest_partition(relation)
+    runs = _Runs(relation, spec, partition, _budgets(relation, budget_bytes, brief), brief)
+    for done, _ in enumerate(runs.all(), 1):
+        if progress is not None:
+            progress(done, runs.count)
+    io, io_deviation = _io_curve(reader_for(relation, spec, partition), runs.read_columns)
+    factors, deviation = runs.fit(io)
+    if progress is not None:
+        progress(runs.count, runs.count)
+    return Calibration(
+        factors,
+        {"io": io_deviation, **deviation},
+        socket.gethostname(),
+        device_of(relation),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        perf_counter() - started,
+        brief,
+    )
+
+
+def factors_for(relation: Relation, spec: JoinSpec, budget_bytes: int | None = None) -> CostFactors:
+    """Return the factors stored for a relation's device and a join's schema; measure if none are.
+
+    An emulated device charges its own time on top.
+    """
+    calibration = load(relation, spec)
+    if calibration is None:
+        calibration = calibrate(relation, spec, budget_bytes=budget_bytes, brief=True)
+        store(calibration, relation, spec)
+    device = relation.reading.device
+    return calibration.factors if device is None else calibration.factors.with_device(device)
+
+
+def store(calibration: Calibration, relation: Relation, spec: JoinSpec) -> Path:
+    """Keep a calibration for this host."""
+    path = _path(relation, spec)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = json.dumps({"format": _FORMAT, **asdict(calibration)}, indent=1)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(content)
+    Path(file.name).replace(path)
+    return path
+
+
+def load(relation: Relation, spec: JoinSpec) -> Calibration | None:
+    """Return what is stored for this host, a relation's device and a join's schema, if anything.
+
+    If nothing is for streams like this one, a thorough one for others is still better than none.
+    """
+    path = _path(relation, spec)
+    if path.exists():
+        return _read(path)
+    others = sorted(path.parent.glob("*.json"), key=lambda p: p.stat().st_mtime, reverse=True)
+    found = (_read(other) for other in others)
+    return next((c for c in found if c is not None and not c.is_brief), None)
+
+
+def _read(path: Path) -> Calibration | None:
+    try:
+        stored = json.loads(path.read_text())
+        if stored.pop("format") != _FORMAT:
+            return None
+        return Calibration(**{**stored, "factors": _factors(stored["factors"])})
+    except (ValueError, KeyError, TypeError):
+        return None  # of another version, or cut off: as good as none
+
+
+def device_of(relation: Relation) -> str:
+    """Return what tells the device of a relation from others on this host."""
+    if "://" in relation.location:
+        return "/".join(relation.location.split("/")[:3])
+    return f"device {Path(relation.location).stat().st_dev}"
+
+
+def _path(relation: Relation, spec: JoinSpec) -> Path:
+    """Return where the calibration for a device and a schema lies: types matter, names do not."""
+    added = [relation.schema.field(name).type for name in spec.columns]
+    key = [relation.schema.field(name).type for name in relation.key]
+    about = [
+        device_of(relation),
+        [str(t) for t in key],
+        sorted(str(t) for t in added),
+        relation.manifest.page_bytes,
+        relation.reading.whole_pages,
+        spec.adds_columns,
+    ]
+    stream = [str(t) for t in spec.stream_schema.types]
+    cache = os.environ.get(FOLDER_VARIABLE) or str(
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "semistream"
+    )
+    folder = Path(cache) / "calibration" / socket.gethostname()
+    return folder / _digest(about) / f"{_digest(stream)}.json"
+
+
+def _digest(about: object) -> str:
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:12]
+
+
+def _factors(stored: dict[str, Any]) -> CostFactors:
+    def points(name: str, kind: type[Any]) -> tuple[Any, ...]:
+        return tuple(kind(**point) for point in stored[name])
+
+    io: dict[str, Any] = stored["io"]
+    return CostFactors(
+        IoCurve(tuple(io["sizes_bytes"]), tuple(io["seconds"]), io["seek_s"]),
+        points("scan", StepCosts),
+        points("index", StepCosts),
+        points("front", FrontCosts),
+        points("pinned", FrontCosts),
+        stored["resident_s"],
+    )
+
+
+def usual_spec(relation: Relation, columns: Columns | None) -> JoinSpec:
+    """Return the join of a stream of key, quantity and price, as in the first paper."""
+    key = [relation.schema.field(name) for name in relation.key]
+    fields = [*key, pa.field("quantity", pa.int32()), pa.field("price", pa.float64())]
+    return resolve(relation, pa.schema(fields), how="left", columns=columns, suffix="_r")
+
+
+def _largest_partition(relation: Relation) -> int | None:
+    """Return the partition to measure on, as a task would have it; None if there is only one."""
+    sizes = [p.row_count for p in relation.manifest.partitions]
+    return int(np.argmax(sizes)) if len(sizes) > 1 else None
+
+
+def _budgets(relation: Relation, budget_bytes: int | None, brief: bool) -> list[int]:
+    parts = relation.partition_count
+    if brief and budget_bytes is not None:
+        return [min(budget_bytes, _MOST_BYTES)]
+    size = relation.size_bytes / parts
+    tried = {int(min(_MOST_BYTES, max(_LEAST_BYTES, share * size))) for share in _SHARES}
+    return sorted(tried)[-1:] if brief else sorted(tried)
+
+
+class _Runs:
+    """The joins that are run, and what is made of them."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        spec: JoinSpec,
+        partition: int | None,
+        budgets: list[int],
+        brief: bool,
+    ) -> None:
+        self._relation, self._spec, self._partition = relation, spec, partition
+        self._budgets = budgets
+        self._brief = brief
+        reader = reader_for(relation, spec, partition)
+        self._page_count = reader.page_count
+        self._rows_per_page = reader.row_count / max(1, reader.page_count)
+        self.read_columns = list(make_columns(relation, spec))
+        keys = _FEW_KEYS if brief else _KEYS
+        self._keys = _sample_keys(reader_of_keys(relation, partition), relation.key, keys)
+        self._scan: _Measured = []
+        self._index: _Measured = []
+        self._front: _Measured = []
+        self._pinned: _Measured = []
+        self._rounds = 1 if brief else 2
+        self.count = len(budgets) * (3 if brief else 6) * self._rounds
+
+    def all(self) -> Iterator[None]:
+        """Run everything, yielding after each run; in rounds, so that a disturbance is no one's."""
+        for budget in self._budgets * self._rounds:
+            for algorithm, into in (("meshjoin", self._scan), ("hybridjoin", self._index)):
+                pages = self._run(algorithm, budget, 0.0, USUAL, into)
+                yield
+                if not self._brief:
+                    split = Split(pages_per_read=max(1, pages // 4))
+                    self._run(algorithm, budget, 0.0, split, into)
+                    yield
+            self._run("chybridjoin", budget, 1.0, USUAL, self._front)
+            yield
+            if not self._brief:
+                self._run("xhybridjoin", budget, 1.0, USUAL, self._pinned)
+                yield
+
+    def fit(self, io: IoCurve) -> tuple[CostFactors, dict[str, float]]:
+        """Return the factors that explain the runs best, and how well they do."""
+        scan, scan_deviation = self._steps(self._scan, "scan", self._rows_scanned)
+        index, index_deviation = self._steps(self._index, "index", _tuples)
+        front, front_deviation = _front_costs(self._front, "front")
+        pinned, pinned_deviation = _front_costs(self._pinned or self._front, "pinned")
+        resident_s = front[0].look_up_s + front[0].hit_s + index[0].read_s
+        factors = CostFactors(io, scan, index, front, pinned, resident_s)
+        deviation = {**scan_deviation, **index_deviation, **front_deviation, **pinned_deviation}
+        return factors, deviation
+
+    def _run(
+        self,
+        algorithm: str,
+        budget_bytes: int,
+        exponent: float,
+        split: Split,
+        into: _Measured,
+    ) -> int:
+        """Run a join for a moment, keep what was measured, and return its b."""
+        relation, spec = self._relation, self._spec
+        operator = make_operator(algorithm, relation, spec, budget_bytes, self._partition, split)
+        spell = Spell(2, 2, most_s=0.15 if self._brief else 0.4)
+        try:
+            measured = measure_service(
+                operator, self._page_count, self._stream(exponent), perf_counter, spell
+            )
+        except BudgetError:
+            return 1  # too small for this algorithm: the others will tell
+        plan = operator.plan  # type: ignore[attr-defined]
+        rows = plan.settings.places
+        if algorithm == "chybridjoin":
+            rows = plan.cached_rows
+        elif algorithm == "xhybridjoin":
+            rows = int(plan.settings.pinned_pages * self._rows_per_page)
+        if rows and measured.tuples:
+            # Runs with one budget count as one size, whatever their disk buffers leave.
+            same = [size for size, budget, _ in into if budget == budget_bytes]
+            into.append((same[0] if same else rows, budget_bytes, measured))
+        return int(plan.settings.pages_per_read)
+
+    def _stream(self, exponent: float) -> Iterator[pa.RecordBatch]:
+        """Yield stream tuples without end: keys of R, and any values beside them."""
+        rng = np.random.default_rng(_SEED)
+        schema, keys = self._spec.stream_schema, self._keys
+        others = {
+            i: _any_values(field, _BATCH_ROWS)
+            for i, field in enumerate(schema)
+            if i not in self._spec.stream_key_indexes
+        }
+        key_at = {i: n for n, i in enumerate(self._spec.stream_key_indexes)}
+        while True:
+            picks = pa.array(zipf_ranks(rng, _BATCH_ROWS, len(keys[0]), exponent) - 1)
+            columns = [
+                keys[key_at[i]].take(picks).cast(field.type) if i in key_at else others[i]
+                for i, field in enumerate(schema)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _rows_scanned(self, run: ServiceRate) -> float:
+        return run.counted("pages_scanned") * self._rows_per_page
+
+    def _steps(
+        self,
+        runs: _Measured,
+        family: str,
+        probes: Callable[[ServiceRate], float],
+    ) -> tuple[tuple[StepCosts, ...], dict[str, float]]:
+        if not runs:
+            return (StepCosts(1),), {}
+        often = {
+            "read": _tuples,
+            "append": _tuples,
+            "expire": _tuples,
+            "probe": probes,
+            "output": lambda run: run.counted("matched_pairs"),
+        }
+        fits = {step: _fit(runs, step, count) for step, count in often.items()}
+        loops = sum(fit.each_loop_s for fit in fits.values())
+        loops += float(np.median([r.seconds("loop") / max(1, _loops(r)) for _, _, r in runs]))
+        sizes = sorted({rows for rows, _, _ in runs})
+        points = tuple(
+            StepCosts(size, **{f"{s}_s": f.at[size] for s, f in fits.items()}, loop_s=loops)
+            for size in sizes
+        )
+        return points, {f"{family} {step}": fit.deviation for step, fit in fits.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """What a step costs each time, by size of the window, and each loop on top."""
+
+    at: dict[int, float]
+    each_loop_s: float
+    deviation: float
+
+
+def _fit(runs: _Measured, step: str, count: Callable[[ServiceRate], float]) -> _Fit:
+    """Fit seconds = c(size)·count + c_0·loops over the runs, by the least relative deviations."""
+    sizes = sorted({rows for rows, _, _ in runs})
+    matrix = np.zeros((len(runs), len(sizes) + 1))
+    seconds = np.zeros(len(runs))
+    for i, (rows, _, run) in enumerate(runs):
+        matrix[i, sizes.index(rows)] = count(run)
+        matrix[i, -1] = _loops(run)
+        seconds[i] = run.seconds(step)
+    usable = (seconds > 0) & (matrix[:, :-1].sum(axis=1) > 0)
+    if not usable.any():
+        return _Fit(dict.fromkeys(sizes, 0.0), 0.0, 0.0)
+    matrix, seconds = matrix[usable], seconds[usable]
+    scaled = matrix / seconds[:, None]
+    columns = np.arange(matrix.shape[1])
+    if len(seconds) <= len(sizes):
+        columns = columns[:-1]  # nothing tells loops from tuples: all counts as tuples
+    costs = np.zeros(matrix.shape[1])
+    solved = np.linalg.lstsq(scaled[:, columns], np.ones(len(seconds)), rcond=None)[0]
+    if (solved < 0).any():
+        columns = columns[: len(sizes)]
+        solved = np.linalg.lstsq(scaled[:, columns], np.ones(len(seconds)), rcond=None)[0]
+    costs[columns] = np.maximum(0.0, solved)
+    deviation = float(np.sqrt(np.mean((scaled @ costs - 1) ** 2)))
+    known = [c for c in costs[:-1] if c > 0] or [0.0]
+    at = {size: float(c or known[0]) for size, c in zip(sizes, costs[:-1], strict=True)}
+    return _Fit(at, float(costs[-1]), deviation)
+
+
+def _front_costs(runs: _Measured, family: str) -> tuple[tuple[FrontCosts, ...], dict[str, float]]:
+    if not runs:
+        return (FrontCosts(1),), {}
+
+    def hits(run: ServiceRate) -> float:
+        return run.counted("front_hits")
+
+    look_up = _fit(runs, "look_up", _tuples)
+    hit = _fit(runs, "hit", hits)
+    learn = _fit(runs, "learn", lambda run: run.tuples - hits(run))
+    points = tuple(
+        FrontCosts(size, look_up.at[size], hit.at[size], learn.at[size])
+        for size in sorted({rows for rows, _, _ in runs})
+    )
+    fits = {"look-up": look_up, "hit": hit, "learn": learn}
+    return points, {f"{family} {step}": fit.deviation for step, fit in fits.items()}
+
+
+def _tuples(run: ServiceRate) -> float:
+    return run.tuples
+
+
+def _loops(run: ServiceRate) -> int:
+    return run.counted("iterations")
+
+
+def make_columns(relation: Relation, spec: JoinSpec) -> Sequence[str]:
+    """Return the columns whose reading is timed."""
+    return list(spec.columns) or list(relation.key)
+
+
+def reader_of_keys(relation: Relation, partition: int | None) -> PageReader:
+    """Return a reader of the key columns."""
+    return relation.reader(list(relation.key), partition)
+
+
+def _sample_keys(reader: PageReader, key: Sequence[str], wanted: int) -> list[pa.Array]:
+    """Return the key columns of about so many rows, some from each page or from many of them."""
+    rng = np.random.default_rng(_SEED)
+    count = min(reader.page_count, _SAMPLED_PAGES)
+    pages = np.sort(rng.choice(reader.page_count, count, replace=False))
+    per_page = -(-wanted // max(1, count))
+    disk = DiskBuffer(reader, key, 1, False, Stopwatch())
+    found: list[list[pa.Array]] = []
+    for page in pages.tolist():
+        disk.load(page, page + 1)
+        rows = rng.permutation(len(disk.codes))[:per_page]
+        found.append(disk.gather(key, np.sort(rows)))
+    reader.close()
+    columns = [pa.concat_arrays(list(column)) for column in zip(*found, strict=True)]
+    order = pa.array(rng.permutation(len(columns[0])))
+    return [column.take(order) for column in columns]
+
+
+def _any_values(field: pa.Field, count: int) -> pa.Array:
+    """Return values of a type; only their size matters."""
+    numbers = np.arange(count) % 97
+    for values in (pa.array(numbers), pa.array([f"value {n:010d}" for n in numbers.tolist()])):
+        try:
+            return values.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            continue
+    return pa.nulls(count, field.type)
+
+
+def _io_curve(reader: PageReader, columns: Sequence[str]) -> tuple[IoCurve, float]:
+    """Time requests of several sizes, anywhere in R."""
+    rng = np.random.default_rng(_SEED)
+    schema = reader.manifest.schema
+    indexes = [schema.get_field_index(name) for name in columns]
+    stored = [i for i in indexes if i in reader.manifest.stored_fields]
+    parts = [n for i in stored for n in part_names(i, schema.field(i).type).values()]
+    parts = [name for name in [CODES, *parts] if reader.part_bytes(name, 0, reader.page_count)]
+    sizes: list[float] = []
+    seconds: list[float] = []
+    spreads: list[float] = []
+    counts = sorted({min(pages, reader.page_count) for pages in _READ_PAGES})
+    for pages in counts:
+        buffer = np.empty(max(reader.most_part_bytes(name, pages) for name in parts), np.uint8)
+        took, read = _timed_reads(reader, parts, pages, buffer, rng)
+        sizes.append(float(np.mean(read)))
+        seconds.append(float(np.median(took)))
+        spreads.append(float(np.subtract(*np.percentile(took, [75, 25])) / np.median(took) / 2))
+    reader.close()
+    if len(sizes) == 1:
+        sizes, seconds = [0.0, *sizes], [seconds[0] * 0.9, *seconds]
+    rising = np.maximum.accumulate(seconds)
+    return IoCurve(tuple(sizes), tuple(rising.tolist())), float(np.median(spreads))
+
+
+def _timed_reads(
+    reader: PageReader,
+    parts: list[str],
+    pages: int,
+    buffer: NDArray[np.uint8],
+    rng: np.random.Generator,
+) -> tuple[list[float], list[int]]:
+    took, read = [], []
+    for i in range(_READS):
+        name = parts[i % len(parts)]
+        first = int(rng.integers(0, reader.page_count - pages + 1))
+        for _ in range(2):  # the first time, checksums are compared as well: once per process
+            started = perf_counter()
+            size = reader.read_part(name, first, first + pages, buffer)
+            seconds = perf_counter() - started
+        took.append(seconds)
+        read.append(size)
+    return took, read

@@ -1,0 +1,115 @@
+"""The choice: each algorithm with its best split of a budget, ranked by the rate it is worth."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from semistream.cost.conditions import Conditions
+from semistream.cost.models import MODELS
+from semistream.cost.sizes import Sizes
+from semistream.cost.tuning import Tuned, refine, survey
+from semistream.errors import BudgetError
+from semistream.joins import resident
+from semistream.joins.registry import make_operator
+from semistream.joins.spec import JoinSpec, read_columns
+from semistream.relation.reader import PageReader
+from semistream.relation.relation import Relation
+
+RESIDENT = "resident"
+# What `auto` chooses from. A page for each tuple is never best, so INLJ is only for comparison.
+CHOICES = tuple(name for name in MODELS if name not in ("inlj", "cinlj"))
+# After a coarse survey, only what comes this close to the best is tuned further.
+_CLOSE = 0.7
+# Between options as good as each other the model cannot tell; then the first of these is taken.
+_AS_GOOD = 0.98
+_FAVOURITES = (
+    *("chybridjoin", "cmeshjoin", "hybridjoin", "meshjoin", "rmeshjoin", "cbinlj", "binlj"),
+    *("xhybridjoin", "cinlj", "inlj"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An algorithm with its best split."""
+
+    name: str
+    tuned: Tuned
+
+    @property
+    def rate(self) -> float:
+        """Predicted tuples per second."""
+        return self.tuned.prediction.rate
+
+
+class Advisor:
+    """Ranks the algorithms for one join, at any budget and under any conditions."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        spec: JoinSpec,
+        value_bytes: Sequence[float],
+        partition: int | None = None,
+    ) -> None:
+        """Prepare for stream rows whose columns take so much each."""
+        self._relation, self._spec, self._partition = relation, spec, partition
+        self._value_bytes = list(value_bytes)
+
+    def fits(self, budget_bytes: int) -> bool:
+        """Return whether R with the columns that are read fits a budget."""
+        return self.resident_bytes <= budget_bytes
+
+    @cached_property
+    def _reader(self) -> PageReader:
+        return self._relation.reader(list(self._columns), self._partition)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return read_columns(self._relation, self._spec)
+
+    @property
+    def row_count(self) -> int:
+        """How many rows R has, or the partition of it that is joined."""
+        return self._reader.row_count
+
+    @property
+    def resident_bytes(self) -> int:
+        """What it takes to hold R, or the partition of it that is joined."""
+        return resident.least_memory_bytes(self._reader, self._columns)
+
+    @cache  # noqa: B019  (an advisor lives as long as its join)
+    def sizes(self, name: str) -> Sizes:
+        """Return the sizes of an algorithm's parts."""
+        # Two families of joins, with and without a front stage; within each, sizes are the same.
+        operator = make_operator(name, self._relation, self._spec, 1, self._partition)
+        return operator.size_up(self._value_bytes)  # type: ignore[attr-defined, no-any-return]
+
+    def rank(
+        self, budget_bytes: int, conditions: Conditions, names: Sequence[str] = CHOICES
+    ) -> list[Option]:
+        """Return the algorithms that can run in a budget, the best first; `BudgetError` if none."""
+        surveyed: list[Option] = []
+        errors: list[BudgetError] = []
+        for name in names:
+            try:
+                found = survey(MODELS[name], self.sizes(name), budget_bytes, conditions)
+                surveyed.append(Option(name, found))
+            except BudgetError as error:
+                errors.append(error)
+        if not surveyed:
+            raise min(errors, key=lambda error: error.least_bytes or 0)
+        best = max(option.rate for option in surveyed)
+        options = [
+            Option(o.name, self._refine(o, budget_bytes, conditions))
+            if o.rate >= _CLOSE * best
+            else o
+            for o in surveyed
+        ]
+        options.sort(key=lambda option: -option.rate)
+        as_good = [o for o in options if o.rate >= _AS_GOOD * options[0].rate]
+        favourite = min(as_good, key=lambda option: _FAVOURITES.index(option.name))
+        return [favourite, *(o for o in options if o is not favourite)]
+
+    def _refine(self, option: Option, budget_bytes: int, conditions: Conditions) -> Tuned:
+        model = MODELS[option.name]
+        return refine(model, self.sizes(option.name), budget_bytes, conditions, option.tuned)

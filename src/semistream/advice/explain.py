@@ -1,0 +1,346 @@
+"""`explain`: what a budget buys, before anything runs.
+
+For a relation, a budget, a rate and a skew (or a sample of the stream): the algorithms ranked by
+their predicted rates, how the best one splits the budget, how long a tuple stays, what half and
+twice the budget would buy, the least budget that holds the rate, and when something simpler is as
+good.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+import pyarrow as pa
+
+from semistream.advice.calibration import Calibration, calibrate, load, store, usual_spec
+from semistream.advice.choice import RESIDENT, Advisor, Option
+from semistream.advice.situation import demand_in, layout_of, reader_for
+from semistream.cost.conditions import Conditions
+from semistream.cost.demand import Demand
+from semistream.cost.models import MODELS
+from semistream.cost.sizes import Sizes
+from semistream.cost.tuning import least_budget
+from semistream.errors import BudgetError, OptionError
+from semistream.joins.rows import average_value_bytes
+from semistream.joins.spec import Columns, JoinSpec, On, read_columns, resolve
+from semistream.relation.relation import Relation
+from semistream.units import format_bytes, parse_bytes
+
+_MOST_SAMPLE_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One algorithm at one budget."""
+
+    algorithm: str
+    tuples_per_s: float
+    hit_ratio: float  # settled by the front stage or by pinned pages
+    pages_per_read: int
+    waiting_tuples: int
+    stay_s: float
+    waiting_s: float | None  # until enough have come for a loop, at the rate that was given
+    pages_per_tuple: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the model says. Print it, or take its fields."""
+
+    relation: str
+    rows: int
+    relation_bytes: int
+    memory_bytes: int
+    tasks: int  # the budget is shared by so many, one for each partition
+    rate: float | None
+    skew: float
+    skew_from: str
+    algorithm: str
+    ranking: tuple[Row, ...]
+    split: dict[str, int]  # bytes by part, of one task
+    other_budgets: dict[int, float]  # rates that half and twice the budget would buy
+    least_memory_bytes: int | None  # that holds the rate; None if none does, or no rate was given
+    resident_bytes: int  # to hold all of R with the columns that are read
+    scan_s: float  # to read the columns of R once, and hash its rows
+    even_rows: float | None  # in a micro-batch of more rows, reading all of R is as good
+    calibrated: str
+    sureness: float  # typical deviation of the cost factors
+
+    @property
+    def tuples_per_s(self) -> float:
+        """The predicted rate of the best, all tasks together."""
+        return self.ranking[0].tuples_per_s
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, for JSON."""
+        return {**asdict(self), "tuples_per_s": self.tuples_per_s}
+
+    def plot(self, path: str | PathLike[str]) -> None:
+        """Draw the rates by algorithm and by budget into a file: PNG, SVG, what its name says."""
+        from semistream.advice.explain_chart import draw
+
+        draw(self, path)
+
+    def __str__(self) -> str:
+        """Return a page for people."""
+        return "\n".join([*self._heading(), "", *self._table(), "", *self._findings()])
+
+    def _heading(self) -> list[str]:
+        arrives = f"{self.rate:,.0f} tuples/s arrive" if self.rate else "no rate given"
+        shared = f", {self.tasks} tasks with {format_bytes(self.memory_bytes / self.tasks)} each"
+        return [
+            f"{self.relation}: {self.rows:,} rows, {format_bytes(self.relation_bytes)}",
+            f"memory {format_bytes(self.memory_bytes)} "
+            f"({self.memory_bytes / max(1, self.relation_bytes):.1%} of the relation)"
+            f"{shared if self.tasks > 1 else ''}; {arrives}; "
+            f"skew: Zipf {self.skew:.2f} ({self.skew_from})",
+        ]
+
+    def _table(self) -> list[str]:
+        titles = ["algorithm", "tuples/s", "of best", "hits", "b", "waiting", "stay", "pages/tuple"]
+        lines = [
+            [
+                row.algorithm,
+                f"{row.tuples_per_s:,.0f}",
+                f"{row.tuples_per_s / self.tuples_per_s:.0%}",
+                f"{row.hit_ratio:.0%}",
+                f"{row.pages_per_read:,}",
+                f"{row.waiting_tuples:,}",
+                _seconds(row.stay_s + (row.waiting_s or 0.0)),
+                f"{row.pages_per_tuple:.2g}",
+            ]
+            for row in self.ranking
+        ]
+        widths = [max(len(line[i]) for line in [titles, *lines]) for i in range(len(titles))]
+        return ["  ".join(_aligned(line, widths)) for line in [titles, *lines]]
+
+    def _findings(self) -> list[str]:
+        parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.split.items())
+        said = [
+            f"auto takes {self.algorithm}"
+            + (f"; each task splits its memory into {parts}." if parts else "."),
+            "Another budget: "
+            + ", ".join(
+                f"{format_bytes(size)} buys {rate:,.0f} tuples/s"
+                for size, rate in sorted(self.other_budgets.items())
+            )
+            + ".",
+        ]
+        if self.rate:
+            said.append(self._about_rate(self.rate))
+        said.append(
+            f"A broadcast needs {format_bytes(self.resident_bytes)} in every executor at least; "
+            "where that is to spare, it is as good."
+        )
+        if self.even_rows is not None:
+            said.append(
+                f"Plain Spark reads and hashes all of R in every micro-batch, "
+                f"{_seconds(self.scan_s)} for each task at the very least: it cannot be as good "
+                f"below {self.even_rows:,.0f} rows a micro-batch."
+            )
+        sure = f"typically within {self.sureness:.0%}" if self.sureness else "one run each"
+        said.append(f"Cost factors: {self.calibrated}, {sure}.")
+        return said
+
+    def _about_rate(self, rate: float) -> str:
+        if self.least_memory_bytes is None:
+            return f"No memory up to that of all of R holds {rate:,.0f} tuples/s on this machine."
+        verdict = "holds" if self.tuples_per_s >= rate else "does not hold"
+        return (
+            f"This budget {verdict} {rate:,.0f} tuples/s; the least that does is "
+            f"{format_bytes(self.least_memory_bytes)}."
+        )
+
+
+def explain(
+    relation: Relation,
+    *,
+    memory: int | str,
+    rate: float | None = None,
+    skew: float | None = None,
+    sample: pa.Table | None = None,
+    on: On | None = None,
+    columns: Columns | None = None,
+    calibration: Calibration | None = None,
+) -> Explanation:
+    """Return what the model says of a join; see `Explanation`.
+
+    Without a `sample` of the stream its rows are taken to be key, quantity and price. Without
+    `skew`, a Zipf exponent, and without a sample the keys are taken to be asked for equally often,
+    which is the least favourable case.
+    """
+    if sample is not None and skew is not None:
+        raise OptionError("give either skew or a sample of the stream, not both")
+    if rate is not None and rate <= 0:
+        raise OptionError(f"rate must be positive: tuples per second; got {rate}")
+    spec = _spec(relation, sample, on, columns)
+    if calibration is None:
+        calibration = load(relation, spec) or calibrate(relation, spec, brief=True)
+        store(calibration, relation, spec)
+    return _Explainer(relation, spec, sample, calibration).explain(parse_bytes(memory), rate, skew)
+
+
+def _spec(
+    relation: Relation, sample: pa.Table | None, on: On | None, columns: Columns | None
+) -> JoinSpec:
+    if sample is None:
+        if on is not None and not isinstance(on, Mapping) and on != relation.key:
+            named = [on] if isinstance(on, str) else list(on)
+            resolve(relation, pa.schema([relation.schema.field(k) for k in relation.key]), on=named)
+        return usual_spec(relation, columns)
+    return resolve(relation, sample.schema, on=on, how="left", columns=columns, suffix="_r")
+
+
+class _Explainer:
+    def __init__(
+        self,
+        relation: Relation,
+        spec: JoinSpec,
+        sample: pa.Table | None,
+        calibration: Calibration,
+    ) -> None:
+        self._relation, self._spec, self._sample = relation, spec, sample
+        self._calibration = calibration
+        # As on Spark: a task for each partition, each with its share of the budget.
+        self._tasks = relation.partition_count
+        sizes = [p.row_count for p in relation.manifest.partitions]
+        self._partition = sizes.index(max(sizes)) if self._tasks > 1 else None
+        self._advisor = Advisor(relation, spec, self._value_bytes(), self._partition)
+
+    def explain(self, memory_bytes: int, rate: float | None, skew: float | None) -> Explanation:
+        relation, tasks = self._relation, self._tasks
+        demand, skew_from = self._demand(skew)
+        reader = reader_for(relation, self._spec, self._partition)
+        layout = layout_of(reader, read_columns(relation, self._spec))
+        device = relation.reading.device
+        factors = self._calibration.factors
+        if device is not None:
+            factors = factors.with_device(device)
+        conditions = Conditions(layout, demand, factors)
+        budget = memory_bytes // tasks
+        options = self._advisor.rank(budget, conditions, tuple(MODELS))
+        ranking = [self._row(option, rate) for option in options]
+        resident_bytes = self._advisor.resident_bytes
+        if resident_bytes <= budget:
+            ranking.insert(0, self._resident_row())
+        best = options[0]
+        # Any join that begins with all of R reads it and puts its rows somewhere, at the least.
+        scan_s = factors.io(layout.page_count * (layout.code_bytes + sum(layout.part_bytes)))
+        scan_s += layout.row_count * factors.index[-1].append_s
+        spared = 1 / ranking[0].tuples_per_s - factors.resident_s / tasks
+        is_resident = ranking[0].algorithm == RESIDENT
+        return Explanation(
+            relation=relation.location,
+            rows=relation.row_count,
+            relation_bytes=relation.size_bytes,
+            memory_bytes=memory_bytes,
+            tasks=tasks,
+            rate=rate,
+            skew=demand.exponent,
+            skew_from=skew_from,
+            algorithm=ranking[0].algorithm,
+            ranking=tuple(ranking),
+            split={} if is_resident else self._split(best, budget),
+            other_budgets=self._others(budget, conditions),
+            least_memory_bytes=self._least(rate, conditions, best.name),
+            resident_bytes=resident_bytes * tasks,
+            scan_s=scan_s,
+            even_rows=scan_s / spared if spared > 0 and not is_resident else None,
+            calibrated=f"measured {self._calibration.measured} on {self._calibration.host}"
+            + (" (briefly)" if self._calibration.is_brief else ""),
+            sureness=self._calibration.typical_deviation,
+        )
+
+    def _value_bytes(self) -> list[float]:
+        if self._sample is not None and self._sample.num_rows:
+            rows = self._sample[:4096].combine_chunks().to_batches()[0]
+            return [average_value_bytes(column) for column in rows.columns]
+        reader = self._relation.reader(list(self._relation.key))
+        sizes = []
+        for field in self._spec.stream_schema:
+            try:
+                sizes.append(field.type.bit_width / 8)
+            except ValueError:
+                sizes.append(reader.average_value_bytes(field.name))
+        return sizes
+
+    def _demand(self, skew: float | None) -> tuple[Demand, str]:
+        reader = reader_for(self._relation, self._spec, self._partition)
+        keys = max(1, reader.row_count)
+        if self._sample is None:
+            said = "assumed: the least favourable" if skew is None else "as given"
+            return Demand.zipf(skew or 0.0, keys), said
+        sample = self._sample[:_MOST_SAMPLE_ROWS]
+        demand = demand_in(sample, self._relation, self._spec.stream_key, reader)
+        return demand, f"from {sample.num_rows:,} sampled rows"
+
+    def _row(self, option: Option, rate: float | None) -> Row:
+        tuned, predicted = option.tuned, option.tuned.prediction
+        return Row(
+            option.name,
+            predicted.rate * self._tasks,
+            predicted.hit_ratio,
+            tuned.settings.pages_per_read,
+            tuned.settings.places,
+            predicted.stay_s,
+            None if rate is None else predicted.waiting_s(rate / self._tasks),
+            predicted.pages_per_tuple,
+        )
+
+    def _resident_row(self) -> Row:
+        rate = self._tasks / max(1e-12, self._calibration.factors.resident_s)
+        return Row(RESIDENT, rate, 1.0, 0, 0, 0.0, 0.0, 0.0)
+
+    def _split(self, option: Option, budget_bytes: int) -> dict[str, int]:
+        sizes: Sizes = self._advisor.sizes(option.name)
+        tuned, settings = option.tuned, option.tuned.settings
+        model = MODELS[option.name]
+        parts = {
+            "front stage": model.front_bytes(sizes, budget_bytes, tuned.split),
+            "pinned pages": sizes.pinned_bytes(getattr(settings, "pinned_pages", 0)),
+            "disk buffer": sizes.disk_bytes(settings.pages_per_read),
+            "waiting tuples": sizes.window_bytes(settings.places),
+            "output": settings.output_rows * sizes.output_row_bytes,
+            "page table": sizes.table_bytes,
+        }
+        return {name: size for name, size in parts.items() if size}
+
+    def _others(self, budget_bytes: int, conditions: Conditions) -> dict[int, float]:
+        rates = {}
+        for budget in (budget_bytes // 2, budget_bytes * 2):
+            try:
+                rate = self._advisor.rank(budget, conditions)[0].rate
+            except BudgetError:
+                rate = 0.0
+            if self._advisor.fits(budget):
+                rate = max(rate, 1 / max(1e-12, conditions.factors.resident_s))
+            rates[budget * self._tasks] = rate * self._tasks
+        return rates
+
+    def _least(self, rate: float | None, conditions: Conditions, name: str) -> int | None:
+        if rate is None:
+            return None
+        most = self._advisor.resident_bytes
+        wanted = rate / self._tasks
+        sizes = self._advisor.sizes(name)
+        least = least_budget(MODELS[name], sizes, conditions, wanted, most)
+        if least is None and wanted <= 1 / max(1e-12, conditions.factors.resident_s):
+            least = most
+        return None if least is None else least * self._tasks
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
+    first, *rest = zip(line, widths, strict=True)
+    return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)]
+
+
+def _seconds(seconds: float) -> str:
+    """Return a time for people.
+
+    >>> _seconds(0.00042), _seconds(0.112), _seconds(3.21)
+    ('0.42 ms', '112 ms', '3.2 s')
+    """
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms" if seconds >= 0.01 else f"{seconds * 1e3:.2g} ms"
+    return f"{seconds:,.1f} s"

@@ -1,0 +1,60 @@
+"""What the models need to know of a relation and a stream, read off the real ones."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.cost.conditions import Layout
+from semistream.cost.demand import Demand
+from semistream.joins.pageindex import PageIndex
+from semistream.joins.spec import JoinSpec, read_columns
+from semistream.relation.layout import part_names
+from semistream.relation.reader import CODES, PageReader
+from semistream.relation.relation import Relation
+
+
+def layout_of(reader: PageReader, columns: Sequence[str]) -> Layout:
+    """Return how the pages of a reader lie, for a join that fetches some columns."""
+    schema, pages = reader.manifest.schema, max(1, reader.page_count)
+    indexes = [schema.get_field_index(column) for column in columns]
+    stored = [i for i in indexes if i in reader.manifest.stored_fields]
+    names = [name for i in stored for name in part_names(i, schema.field(i).type).values()]
+    sizes = [reader.part_bytes(name, 0, reader.page_count) / pages for name in names]
+    return Layout(
+        page_count=reader.page_count,
+        row_count=reader.row_count,
+        code_bytes=reader.part_bytes(CODES, 0, reader.page_count) / pages,
+        part_bytes=tuple(size for size in sizes if size),
+        pages_per_stretch=reader.pages_per_stretch(columns),
+        whole_pages=reader.reading.whole_pages,
+    )
+
+
+def reader_for(relation: Relation, spec: JoinSpec, partition: int | None = None) -> PageReader:
+    """Return a reader of the columns that a join reads."""
+    if relation.reading.whole_pages:
+        return relation.reader(relation.schema.names, partition)
+    return relation.reader(list(read_columns(relation, spec)), partition)
+
+
+def demand_in(
+    sample: pa.RecordBatch | pa.Table, relation: Relation, key: Sequence[str], reader: PageReader
+) -> Demand:
+    """Return the demand that a sample of the stream shows, by key and by page.
+
+    `key` names the sample's columns in the order of the relation's key.
+    """
+    columns = (
+        [pa.chunked_array([sample.column(name)]) for name in key]
+        if isinstance(sample, pa.RecordBatch)
+        else [sample.column(name) for name in key]
+    )
+    codes, has_key = relation.coder.codes([column.combine_chunks() for column in columns])
+    codes = codes[has_key]
+    codes = codes[reader.may_hold(codes)]
+    keys, counts = np.unique(codes, return_counts=True)
+    if not len(keys):
+        return Demand.zipf(0.0, max(1, reader.row_count))
+    homes = PageIndex(reader).homes(keys)
+    return Demand.from_counts(counts, reader.row_count, homes, reader.page_count)

@@ -1,0 +1,145 @@
+"""``semistream calibrate`` and ``semistream explain``."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from semistream.advice.calibration import Calibration, calibrate, store, usual_spec
+from semistream.advice.explain import explain
+from semistream.errors import OptionError
+from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.relation import Relation
+from semistream.units import format_bytes
+
+_SAMPLE_ROWS = 1_000_000
+_NANO = 1e9
+
+
+def run_calibrate(location: str, columns: list[str] | None, as_json: bool) -> int:
+    """Measure the cost factors of this machine for a relation, keep them and show them."""
+    relation = Relation.open(location)
+    spec = usual_spec(relation, columns)
+    console = Console(stderr=as_json)
+    bar = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*bar, console=console) as progress:
+        task = progress.add_task("calibrating", total=None)
+        calibration = calibrate(
+            relation,
+            spec,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    path = store(calibration, relation, spec)
+    if as_json:
+        print(path.read_text())
+    else:
+        _show(calibration, console)
+        console.print(f"kept in {path}")
+    return 0
+
+
+def _show(calibration: Calibration, console: Console) -> None:
+    factors = calibration.factors
+    steps = (
+        ("c_S read", "read"),
+        ("c_A add", "append"),
+        ("c_E remove", "expire"),
+        ("c_H probe", "probe"),
+        ("c_O result", "output"),
+        ("c_0 loop", "loop"),
+    )
+    looks = (("look up", "look_up"), ("hit", "hit"), ("learn", "learn"))
+    families = (
+        ("scan", "Scan joins: a tuple, or for c_H a row of R", factors.scan, steps, "waiting"),
+        ("index", "Index joins: a tuple", factors.index, steps, "waiting"),
+        ("front", "Front stage: a tuple", factors.front, looks, "cached"),
+        ("pinned", "Pinned pages: a tuple", factors.pinned, looks[:2], "pinned"),
+    )
+    for family, title, points, names, rows in families:
+        table = Table(title=f"{title}, ns")
+        table.add_column("step")
+        for point in points:
+            table.add_column(f"{point.rows:,} {rows}", justify="right")
+        table.add_column("±", justify="right")
+        for name, step in names:
+            costs = [f"{getattr(point, f'{step}_s') * _NANO:,.1f}" for point in points]
+            known = calibration.deviation.get(f"{family} {step.replace('_', '-')}")
+            table.add_row(name, *costs, "" if known is None else f"{known:.0%}")
+        console.print(table)
+    reading = Table(title="Reading, one request")
+    reading.add_column("size", justify="right")
+    reading.add_column("c_I/O", justify="right")
+    for size, seconds in zip(factors.io.sizes_bytes, factors.io.seconds, strict=True):
+        reading.add_row(format_bytes(size), f"{seconds * 1e6:,.0f} µs")
+    console.print(reading)
+    console.print(
+        f"{calibration.device} of {calibration.host}, in {calibration.seconds:.0f} s; the factors "
+        f"are typically within {calibration.typical_deviation:.0%}, reading within "
+        f"{calibration.deviation['io']:.0%}"
+    )
+
+
+def run_explain(
+    location: str,
+    *,
+    memory: str,
+    rate: float | None,
+    skew: float | None,
+    sample: str | None,
+    on: str | None,
+    columns: list[str] | None,
+    device: str | None,
+    as_json: bool,
+    plot: Path | None,
+) -> int:
+    """Print what a budget buys."""
+    relation = Relation.open(location)
+    if device is not None:
+        relation = relation.read_by(Reading(EmulatedDevice.named(device)))
+    explanation = explain(
+        relation,
+        memory=_size(memory, relation),
+        rate=rate,
+        skew=skew,
+        sample=None if sample is None else _read_sample(sample),
+        on=None if on is None else _pairs(on),
+        columns=columns,
+    )
+    print(json.dumps(explanation.to_dict(), indent=1) if as_json else explanation)
+    if plot is not None:
+        explanation.plot(plot)
+        if not as_json:
+            print(f"chart in {plot}")
+    return 0
+
+
+def _size(memory: str, relation: Relation) -> int | str:
+    """Return a budget that may be given as a share of the relation."""
+    if not memory.endswith("%"):
+        return memory
+    try:
+        return max(1, int(float(memory[:-1]) / 100 * relation.size_bytes))
+    except ValueError as error:
+        raise OptionError(f"--memory is a size or a share such as 5%; got {memory!r}") from error
+
+
+def _read_sample(path: str) -> pa.Table:
+    kind = "csv" if path.endswith(".csv") else "parquet"
+    try:
+        return ds.dataset(path, format=kind).head(_SAMPLE_ROWS)
+    except (OSError, pa.ArrowException) as error:
+        raise OptionError(f"--sample {path!r} cannot be read as {kind}: {error}") from error
+
+
+def _pairs(on: str) -> dict[str, str]:
+    """Return stream name → relation name from ``a,b`` or ``a=x,b=y``.
+
+    >>> _pairs("id,sku=product")
+    {'id': 'id', 'sku': 'product'}
+    """
+    named = [pair.partition("=") for pair in on.split(",")]
+    return {stream: relation or stream for stream, _, relation in named}

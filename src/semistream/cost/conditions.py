@@ -1,0 +1,140 @@
+"""What a prediction rests on besides the settings: how R lies on disk, the demand, the factors."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.cost.demand import Demand
+from semistream.cost.factors import CostFactors
+
+Floats = NDArray[np.float64]
+# Pages between two hits that are cheaper to read along than to skip with another request.
+READ_THROUGH_PAGES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How R lies on disk, as far as reading it costs.
+
+    ====================  ===============================================================
+    field                 symbol
+    ====================  ===============================================================
+    `page_count`          N_R
+    `row_count`           R_t
+    `code_bytes`          what of v_P every read takes: a page's key codes
+    `part_bytes`          what of v_P a page with a match takes on top, request by request
+    `pages_per_stretch`   (ours) after so many pages a part is broken off in the file
+    ====================  ===============================================================
+    """
+
+    page_count: int
+    row_count: int
+    code_bytes: float
+    part_bytes: tuple[float, ...]
+    pages_per_stretch: float
+    whole_pages: bool = False  # read all parts of each page at once, as the papers do
+
+    @property
+    def rows_per_page(self) -> float:
+        """v_P / v_R: how many rows a page has."""
+        return self.row_count / max(1, self.page_count)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """R, the stream and the machine, as the cost models see them."""
+
+    layout: Layout
+    demand: Demand
+    factors: CostFactors
+    match_share: float = 1.0  # σ: how many of the tuples find a match
+    _pages: list[Floats] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def page_shares(self) -> Floats:
+        """The share of the stream that each page is asked for."""
+        if not self._pages:
+            self._pages.append(self.demand.by_page(self.layout.page_count))
+        return self._pages[0]
+
+    def asking(self, demand: Demand) -> "Conditions":
+        """Return the same conditions with another demand."""
+        return replace(self, demand=demand, _pages=[])
+
+    def asking_pages(self, shares: Floats) -> "Conditions":
+        """Return the same conditions with other shares of the pages."""
+        return replace(self, _pages=[shares])
+
+    def io_seconds(self, loads: "Loads") -> float:
+        """Return c_I/O(b): reading the codes of b pages, then the parts of those with matches."""
+        layout, io, pages = self.layout, self.factors.io, loads.pages
+        breaks = pages / layout.pages_per_stretch
+        if layout.whole_pages:
+            sizes = [layout.code_bytes, *layout.part_bytes]
+            return sum((1 + breaks) * io(pages * size / (1 + breaks)) for size in sizes)
+        # Codes lie in a file of their own; without columns to fetch a scan never seeks.
+        cost = io(pages * layout.code_bytes, follows=not layout.part_bytes)
+        if not layout.part_bytes:
+            return cost
+        runs, fetched = loads.runs()
+        runs = runs + breaks * fetched / pages
+        for size in layout.part_bytes:
+            requests = runs * io.each(fetched * size / np.maximum(runs, 1e-9))
+            cost += float(np.average(requests, weights=loads.often))
+        return cost
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The loads of a turn of R: what of their pages is fetched, and in how many pieces."""
+
+    pages: float  # of a load, on average
+    touched: Floats  # for each load (a row), the probability that each of its pages has a match
+    matches: Floats  # of each load
+    output_rows: float  # matches that are dealt with at a time
+    often: Floats | None = None  # how often each load is made; equally often unless given
+
+    def runs(self) -> tuple[Floats, Floats]:
+        """Return for each load how many runs of pages are fetched, and how many pages."""
+        touched = self.touched
+        count, pages = touched.shape
+        at = READ_THROUGH_PAGES + 1
+        edge = np.zeros((count, at))
+        padded = np.hstack([edge, touched, edge])
+
+        def shifted(by: int) -> Floats:
+            return padded[:, at + by : at + by + pages]
+
+        starts = touched * (1 - shifted(-1)) * (1 - shifted(-2)) * (1 - shifted(-3))
+        gap_of_one = shifted(-1) * shifted(1)
+        gap_of_two = shifted(-1) * (1 - shifted(1)) * shifted(2)
+        gap_of_two = gap_of_two + shifted(-2) * (1 - shifted(-1)) * shifted(1)
+        along = (1 - touched) * (gap_of_one + gap_of_two)
+        # Where one piece ends and the next begins, a run is cut, in the middle of a page.
+        cuts = _pieces(self.matches, self.output_rows) - 1
+        return starts.sum(axis=1) + cuts, (touched + along).sum(axis=1) + cuts
+
+
+def _pieces(matches: Floats, output_rows: float) -> Floats:
+    """Return in how many pieces Poisson-distributed matches are dealt with, at least one."""
+    pieces = matches / output_rows
+    spread = np.sqrt(np.maximum(matches, 1e-9)) / output_rows
+    whole = np.floor(pieces)
+    expected = np.maximum(1.0, whole)
+    expected += np.where(whole > 0, _above((pieces - whole) / spread), 0.0)
+    expected += _above((pieces - whole - 1) / spread)
+    return np.asarray(expected, np.float64)
+
+
+def _above(deviations: Floats) -> Floats:
+    """Return the probability that a normal variable is above its mean less so many deviations."""
+    return np.asarray(1 / (1 + np.exp(-1.702 * np.clip(deviations, -40, 40))), np.float64)
+
+
+def in_loads(shares: Floats, pages: int) -> Floats:
+    """Return page shares cut into loads of so many pages, the last one filled up with nothing."""
+    loads = -(-len(shares) // pages)
+    padded = np.zeros(loads * pages)
+    padded[: len(shares)] = shares
+    return padded.reshape(loads, pages)

@@ -1,0 +1,225 @@
+"""Which keys a stream asks for, and how often: the skew that every prediction depends on.
+
+A `Demand` lists keys from the most asked for to the least: the first ones each for itself, the
+long tail in classes of about equal ones. It comes from a Zipf exponent, which is all that the
+papers consider, or from a sample of the stream: then its head is what was counted, and only the
+tail, where a sample sees most keys once or never, is extrapolated.
+
+Where the keys lie matters to the joins that read pages by index. A sample knows the home pages of
+its keys; without one, popular keys are taken to lie anywhere.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.errors import OptionError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_HEAD_KEYS = 65_536
+_FIT_HEAD_KEYS = 256
+_CLASSES_PER_OCTAVE = 8
+# A key counted less often than this in a sample belongs to the tail: its count is mostly chance.
+LEAST_HEAD_COUNT = 8
+# Sampled tuples of the tail that share a stretch of pages, evenly.
+_DRAWS_PER_STRETCH = 256
+_MOST_EXPONENT = 3.0
+_SEED = 20_07
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Shares of the stream by key, most asked for first; all of them add up to one."""
+
+    key_count: int
+    head: Floats  # one share for each of the first keys
+    tail: Floats  # share of each key of a class
+    tail_counts: Floats  # keys of the class
+    exponent: float  # the Zipf exponent that describes it best
+    head_pages: Ints | None = None
+    tail_density: Floats | None = field(default=None, repr=False)  # of the tail, by page; sums to 1
+
+    @classmethod
+    def zipf(cls, exponent: float, key_count: int) -> "Demand":
+        """Return the demand of a Zipf distribution; exponent 0 is uniform.
+
+        >>> round(Demand.zipf(1.0, 3_500_000).hit_ratio(35_000), 2)
+        0.71
+        """
+        if exponent < 0 or key_count < 1:
+            raise OptionError(
+                f"a skew is a Zipf exponent of at least 0; got {exponent} for {key_count} keys"
+            )
+        weights, tail, counts = _zipf_weights(exponent, 0, key_count)
+        total = weights.sum() + (tail * counts).sum()
+        return cls(key_count, weights / total, tail / total, counts, exponent)
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: Ints,
+        key_count: int,
+        pages: Ints | None = None,
+        page_count: int = 0,
+    ) -> "Demand":
+        """Return the demand behind a sample in which different keys were counted so often.
+
+        With the home page of each of these keys the demand also knows where it lies.
+        """
+        order = np.argsort(-counts, kind="stable")
+        counts = counts[order]
+        total = int(counts.sum())
+        if not total:
+            return cls.zipf(0.0, key_count)
+        key_count = max(key_count, len(counts))
+        is_head = int(np.count_nonzero(counts >= LEAST_HEAD_COUNT))
+        is_head = min(is_head, MOST_HEAD_KEYS, key_count)
+        head = counts[:is_head] / total
+        rest = counts[is_head:]
+        tail_share = rest.sum() / total
+        exponent = fit_exponent(len(counts), total, key_count)
+        tail_exponent = fit_exponent(len(rest), int(rest.sum()), key_count, behind=is_head)
+        more, tail, tail_counts = _zipf_weights(tail_exponent, is_head, key_count)
+        weight = more.sum() + (tail * tail_counts).sum()
+        scale = tail_share / weight if weight else 0.0
+        density = None
+        if pages is not None and len(rest):
+            density = _density(np.repeat(pages[order][is_head:], rest), page_count)
+        # What the tail has for its own first keys counts as tail: where they lie is not known.
+        return cls(
+            key_count,
+            head,
+            np.concatenate([more, tail]) * scale,
+            np.concatenate([np.ones(len(more)), tail_counts]),
+            exponent,
+            None if pages is None else pages[order][:is_head],
+            density,
+        )
+
+    def hit_ratio(self, keys: float) -> float:
+        """Return p_N: the share of the stream that asks for the first so many keys.
+
+        Equation 1 of `cmeshjoin-front-stage.txt`, for any demand.
+        """
+        shares, counts = self._classes
+        below = np.concatenate([[0.0], np.cumsum(counts)])
+        shares_below = np.concatenate([[0.0], np.cumsum(shares * counts)])
+        return float(min(1.0, np.interp(keys, below, shares_below)))
+
+    def cached_share(self, sets: int, ways: int) -> tuple[float, "Demand"]:
+        """Return the hit ratio of a set-associative cache that keeps the first, and what is left.
+
+        A key has a place if fewer than `ways` keys that are asked for more share its set; how many
+        do is Poisson-distributed.
+        """
+        shares, counts = self._classes
+        middle = np.cumsum(counts) - counts / 2
+        kept = poisson_below(ways, np.maximum(0.0, middle - 0.5) / max(1, sets))
+        hits = float((shares * counts * kept).sum())
+        if hits >= 1.0 - 1e-9:
+            return 1.0, self
+        left = shares * (1.0 - kept) / (1.0 - hits)
+        split = len(self.head)
+        return hits, replace(self, head=left[:split], tail=left[split:])
+
+    def by_page(self, page_count: int) -> Floats:
+        """Return the share of the stream that each page is asked for."""
+        tail_share = float((self.tail * self.tail_counts).sum())
+        density = self.tail_density
+        pages: Floats = (
+            np.full(page_count, tail_share / page_count)
+            if density is None or len(density) != page_count
+            else density * tail_share
+        )
+        places = self.head_pages
+        if places is None:
+            places = np.random.default_rng(_SEED).integers(0, page_count, len(self.head))
+        np.add.at(pages, places, self.head)
+        return pages
+
+    @property
+    def _classes(self) -> tuple[Floats, Floats]:
+        shares = np.concatenate([self.head, self.tail])
+        return shares, np.concatenate([np.ones(len(self.head)), self.tail_counts])
+
+
+def fit_exponent(distinct: int, draws: int, key_count: int, behind: int = 0) -> float:
+    """Return the Zipf exponent at which so many draws bring so many different keys.
+
+    The keys are those of ranks ``behind + 1 … key_count``. How many different ones a sample has is
+    known exactly, which no key's rank is.
+    """
+    if draws < 2 or distinct < 1 or key_count - behind < 2:
+        return 0.0
+
+    def surplus(exponent: float) -> float:
+        head, tail, counts = _zipf_weights(exponent, behind, key_count, _FIT_HEAD_KEYS)
+        total = head.sum() + (tail * counts).sum()
+        seen = -np.expm1(-draws * head / total).sum()
+        seen += (-np.expm1(-draws * tail / total) * counts).sum()
+        return float(seen - distinct)
+
+    return falling_root(surplus, 0.0, _MOST_EXPONENT)
+
+
+def falling_root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a falling function crosses zero, or the end of the interval that is nearest."""
+    while high - low > 1e-3 * max(1.0, low):
+        middle = (low + high) / 2
+        if function(middle) > 0.0:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2 if low > 0.0 else low
+
+
+def poisson_below(count: int, mean: Floats) -> Floats:
+    """Return the probability of fewer than `count` events where so many are expected.
+
+    >>> poisson_below(1, np.array([0.0, 1.0])).round(3).tolist()
+    [1.0, 0.368]
+    """
+    term = np.exp(-mean)
+    total = term.copy()
+    for i in range(1, count):
+        term = term * mean / i
+        total += term
+    return total
+
+
+def _zipf_weights(
+    exponent: float, behind: int, key_count: int, head_keys: int = MOST_HEAD_KEYS
+) -> tuple[Floats, Floats, Floats]:
+    """Return weights of the first ranks after `behind`, and classes of the others with counts."""
+    single = min(head_keys, key_count - behind)
+    ranks = np.arange(behind + 1, behind + single + 1, dtype=np.float64)
+    head: Floats = ranks**-exponent
+    first = behind + single
+    if first >= key_count:
+        return head, np.zeros(0), np.zeros(0)
+    octaves = np.log2(key_count / first)
+    bounds = np.geomspace(first, key_count, 2 + int(octaves * _CLASSES_PER_OCTAVE))
+    bounds = np.unique(np.round(bounds))
+    counts = np.diff(bounds)
+    return head, _power_sums(exponent, bounds) / counts, counts
+
+
+def _power_sums(exponent: float, bounds: Floats) -> Floats:
+    """Return the sum of rank^-exponent over the ranks after each bound up to the next."""
+    edges = bounds + 0.5
+    integral = np.log(edges) if exponent == 1.0 else edges ** (1 - exponent) / (1 - exponent)
+    return np.diff(integral)
+
+
+def _density(pages: Ints, page_count: int) -> Floats:
+    """Return how draws spread over pages, evenly within stretches of so many draws each."""
+    pages = np.sort(pages)
+    edges = pages[_DRAWS_PER_STRETCH::_DRAWS_PER_STRETCH]
+    bounds = np.unique(np.concatenate([[0], edges, [page_count]]))
+    draws = np.diff(np.searchsorted(pages, bounds))
+    widths = np.diff(bounds)
+    return np.repeat(draws / widths / len(pages), widths)

@@ -1,0 +1,138 @@
+"""The cost factors: what one step of a join costs on one machine, device and schema.
+
+==================  ==========================================================  ==============
+field               symbol                                                      `meshjoin.txt`
+==================  ==========================================================  ==============
+`io` (bytes)        c_I/O(b): reading b pages                                   table 1
+`read_s`            c_S: a tuple from the stream buffer, its key coded          table 1
+`append_s`          c_A: a tuple into H and Q                                   table 1
+`expire_s`          c_E: a tuple out of H and Q                                 table 1
+`probe_s`           c_H: probing with one row (scan) or one tuple (index)       table 1
+`output_s`          c_O: creating a result tuple                                table 1
+`loop_s`            (ours) what a loop costs however little it does
+`look_up_s`         (ours) a look-up in the front stage
+`hit_s`             (ours) creating a result tuple from the front stage
+`learn_s`           (ours) telling the front stage of one match of the back stage
+==================  ==========================================================  ==============
+
+CPU costs grow with the structures they work on, because of the processor's caches. So they are
+measured at several sizes and interpolated between them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from math import log
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.relation.device import EmulatedDevice
+
+
+@dataclass(frozen=True, slots=True)
+class IoCurve:
+    """c_I/O: seconds for one request, by its size; straight between and beyond what was measured.
+
+    >>> curve = IoCurve((0, 1000), (0.008, 0.009))
+    >>> round(curve(2000), 4), round(curve(1000, follows=True), 4)
+    (0.01, 0.009)
+    """
+
+    sizes_bytes: tuple[float, ...]
+    seconds: tuple[float, ...]
+    seek_s: float = 0.0  # what of it is saved where a request goes on where the one before ended
+
+    @classmethod
+    def of_device(cls, device: EmulatedDevice) -> "IoCurve":
+        """Return the curve of an emulated device: a straight line."""
+        start = device.seek_s + device.request_s
+        return cls((0.0, 1e9), (start, start + 1e9 / device.bytes_per_s), device.seek_s)
+
+    def __call__(self, size_bytes: float, *, follows: bool = False) -> float:
+        """Return what a request of this size costs."""
+        return float(self.each(np.array([size_bytes]))[0]) - self.seek_s * follows
+
+    def each(self, sizes_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what requests of these sizes cost."""
+        sizes, seconds = self.sizes_bytes, self.seconds
+        beyond = np.maximum(0.0, sizes_bytes - sizes[-1])
+        slope = (seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])
+        return np.asarray(np.interp(sizes_bytes, sizes, seconds) + beyond * slope, np.float64)
+
+    def plus(self, other: "IoCurve") -> "IoCurve":
+        """Return a curve that charges both: an emulated device, and this machine's work for it."""
+        sizes = tuple(sorted({*self.sizes_bytes, *other.sizes_bytes}))
+        costs = tuple(self(size) + other(size) for size in sizes)
+        return IoCurve(sizes, costs, self.seek_s + other.seek_s)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """CPU seconds of each step of a join whose window or cache holds so many rows."""
+
+    rows: int
+    read_s: float = 0.0
+    append_s: float = 0.0
+    expire_s: float = 0.0
+    probe_s: float = 0.0
+    output_s: float = 0.0
+    loop_s: float = 0.0
+
+    @property
+    def tuple_s(self) -> float:
+        """What each tuple costs whatever it matches: c_S + c_A + c_E."""
+        return self.read_s + self.append_s + self.expire_s
+
+
+@dataclass(frozen=True, slots=True)
+class FrontCosts:
+    """CPU seconds of each step of a front stage that holds so many rows."""
+
+    rows: int
+    look_up_s: float = 0.0
+    hit_s: float = 0.0
+    learn_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CostFactors:
+    """All factors; without any measurements computing costs nothing, as on a device's own clock."""
+
+    io: IoCurve
+    scan: tuple[StepCosts, ...] = (StepCosts(1),)  # joins that probe a window with rows of R
+    index: tuple[StepCosts, ...] = (StepCosts(1),)  # joins that probe pages with tuples
+    front: tuple[FrontCosts, ...] = (FrontCosts(1),)
+    pinned: tuple[FrontCosts, ...] = (FrontCosts(1),)
+    resident_s: float = 0.0  # a tuple that meets all of R in memory
+
+    @classmethod
+    def of_device(cls, device: EmulatedDevice) -> "CostFactors":
+        """Return what an emulated device charges, and nothing else."""
+        return cls(IoCurve.of_device(device))
+
+    def with_device(self, device: EmulatedDevice) -> "CostFactors":
+        """Return these factors with an emulated device's charges on top."""
+        return replace(self, io=IoCurve.of_device(device).plus(self.io))
+
+
+_Costs = TypeVar("_Costs", StepCosts, FrontCosts)
+
+
+def at_size(points: Sequence[_Costs], rows: float) -> _Costs:
+    """Return the costs at a size: between two measurements straight over its logarithm."""
+    rows = max(1.0, rows)
+    if rows <= points[0].rows or len(points) == 1:
+        return replace(points[0], rows=int(rows))
+    for below, above in pairwise(points):
+        if rows <= above.rows:
+            t = log(rows / below.rows) / log(above.rows / below.rows)
+            return _between(below, above, t, int(rows))
+    return replace(points[-1], rows=int(rows))
+
+
+def _between(below: _Costs, above: _Costs, t: float, rows: int) -> _Costs:
+    names = [f.name for f in fields(below) if f.name != "rows"]
+    costs = {n: (1 - t) * getattr(below, n) + t * getattr(above, n) for n in names}
+    return replace(below, rows=rows, **costs)

@@ -1,0 +1,76 @@
+"""The cost model of the front stage, before any back stage.
+
+`cmeshjoin-front-stage.txt`, section 3.2, with the front stage's h_R rows of `entry` bytes::
+
+    p_N(h_R)  = Σ_{x ≤ h_R} 1/x  /  Σ_{x ≤ R_t} 1/x                    (1)
+    μ_dp(M)   ≈ (M − (8 + v_R)·h_R) / (R_t·v_R)                        (3), only proportional
+    μ_cm(h_R) ≈ μ_dp(M) / (1 − p_N(h_R))                               (4)
+
+Ours: p_N by the measured demand and by what a set of seven places can hold; μ_dp by the back
+stage's own model with the memory that is left; and each look-up has a cost::
+
+    1/μ_cm = (1 − p_N)/μ_dp + c_look-up + p_N·c_hit + (1 − p_N)·c_learn
+"""
+
+from collections.abc import Callable, Sequence
+
+from semistream.cost.conditions import Conditions
+from semistream.cost.factors import FrontCosts, StepCosts, at_size
+from semistream.cost.prediction import Prediction
+
+WAYS = 7  # places in which a key can stand
+SKEWED = 1.5  # hits of less than so many times the cache's share of R are chance: then it rests
+TURNS_OF_REST = 8
+# Those who wait have their turn after this many arrivals for each place, whatever the front stage
+# settles meanwhile.
+PATIENCE = 16
+_MOST_HITS = 1 - 1e-6
+
+
+def predict(
+    conditions: Conditions,
+    cached_rows: int,
+    back: Callable[[Conditions], Prediction],
+    places: int,
+) -> Prediction:
+    """Return what a loop of the back stage serves together with a front stage of so many rows.
+
+    The back stage has `places` for waiting tuples.
+    """
+    factors = conditions.factors
+    hit_ratio, rest = conditions.demand.cached_share(cached_rows // WAYS, WAYS)
+    cost = at_size(factors.front, cached_rows)
+    if hit_ratio < SKEWED * cached_rows / max(1, conditions.layout.row_count):
+        # It rests, and is tried for one turn of nine.
+        awake = 1 / (1 + TURNS_OF_REST)
+        tried = FrontCosts(cached_rows, cost.look_up_s * awake, cost.hit_s, cost.learn_s * awake)
+        return behind_front(conditions, back(conditions), 0.0, tried, factors.index)
+    behind = back(conditions.asking(rest))
+    # Then hardly anyone has to wait, but those who do have their turn all the same.
+    fewest = behind.tuples_per_loop / (PATIENCE * places)
+    return behind_front(
+        conditions, behind, min(hit_ratio, max(0.0, 1 - fewest)), cost, factors.index
+    )
+
+
+def behind_front(
+    conditions: Conditions,
+    back: Prediction,
+    hit_ratio: float,
+    cost: FrontCosts,
+    steps: Sequence[StepCosts],
+) -> Prediction:
+    """Return a back stage's prediction with what a front stage before it settles and costs."""
+    passing = back.tuples_per_loop
+    hit_ratio = min(hit_ratio, _MOST_HITS)
+    total = passing / (1 - hit_ratio)
+    read_s = steps[0].read_s
+    loop_s = (
+        back.loop_s
+        + total * cost.look_up_s
+        + (total - passing) * (read_s + cost.hit_s)
+        + passing * cost.learn_s
+    )
+    slower = loop_s / back.loop_s if back.loop_s else 1.0
+    stay_s = back.stay_s * (1 - hit_ratio) * slower
+    return Prediction(loop_s, total, back.pages_per_loop, stay_s, hit_ratio, back.io_s)

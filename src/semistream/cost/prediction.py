@@ -1,0 +1,37 @@
+"""What a cost model says of a join with certain settings."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One loop of a join, and what follows from it."""
+
+    loop_s: float  # c_loop
+    tuples_per_loop: float  # w: what each loop serves, the front stage's tuples included
+    pages_per_loop: float  # b
+    stay_s: float  # how long a tuple stays between arrival and its last match, on average
+    hit_ratio: float = 0.0  # p_N: what never has to wait
+    io_s: float = 0.0  # c_I/O, of loop_s
+
+    @property
+    def rate(self) -> float:
+        """μ = w / c_loop: tuples per second (equation 3 of `meshjoin.txt`)."""
+        return self.tuples_per_loop / self.loop_s if self.loop_s else float("inf")
+
+    @property
+    def pages_per_tuple(self) -> float:
+        """IO_s = b / w (equation 4)."""
+        return self.pages_per_loop / self.tuples_per_loop
+
+    @property
+    def pages_per_second(self) -> float:
+        """IO_t = b / c_loop (equation 4)."""
+        return self.pages_per_loop / self.loop_s if self.loop_s else float("inf")
+
+    def waiting_s(self, arrival_rate: float) -> float:
+        """Return how long a tuple waits, on average, until enough have come for a loop.
+
+        `hybridjoin.txt` section 3: w/λ for the first of w tuples, nothing for the last.
+        """
+        return self.tuples_per_loop / (2 * arrival_rate)

@@ -1,0 +1,55 @@
+"""X-HYBRIDJOIN's equations as printed, and equation 9 set right: `xhybridjoin.txt` 4.3, 6.1, 6.3.
+
+The paper takes R as sorted by frequency, so that the first d_N tuples are the most popular, and
+derives its probabilities for Zipf exponent 1; here they are for any.
+
+Equation 9 is doubtful. It calls for the mean number of matches, n·p, among the tuples of the old
+and of the new part of the queue, but takes n·p·(1 − p), which is the variance. With the mean::
+
+    w = h_S·p_old / (1 + p_old − p_new)
+"""
+
+from semistream.cost.demand import Demand
+from semistream.cost.printed.symbols import Symbols
+
+
+def memory(s: Symbols, k: float, l: float, h_s: float) -> float:  # noqa: E741
+    """Equations 1 (k = l = 1) and 4: (k + l)·v_P + the hash table's part + the queue's part."""
+    per_tuple = s.fudge * s.stream_bytes + s.pointer_bytes
+    return (k + l) * s.page_bytes + h_s * per_tuple
+
+
+def loop_cost(s: Symbols, w: float, k: float, l: float) -> float:  # noqa: E741
+    """Equations 2 (k = l = 1) and 5: c_I/O(k·v_P) + (d_N + d_S)c_H + w(c_O + c_E + c_S + c_A)."""
+    per_tuple = s.output_s + s.expire_s + s.read_s + s.append_s
+    return s.io_s(k) + (k + l) * s.rows_per_page * s.probe_s + w * per_tuple
+
+
+def service_rate(s: Symbols, w: float, k: float, l: float) -> float:  # noqa: E741
+    """Equations 3 and 6: μ = w / c_loop."""
+    return w / loop_cost(s, w, k, l)
+
+
+def old_probability(row_count: float, d_n: float, d_s: float) -> float:
+    """Equation 7: p_old = 1/n, with n partitions of d_S tuples in what is not pinned."""
+    return min(1.0, d_s / max(d_s, row_count - d_n))
+
+
+def new_probability(demand: Demand, d_n: float, d_s: float) -> float:
+    """Equation 8: p_new = p_N + p_S / n."""
+    pinned = demand.hit_ratio(d_n)
+    return pinned + (1 - pinned) * old_probability(demand.key_count, d_n, d_s)
+
+
+def stream_input_as_printed(demand: Demand, h_s: float, d_n: float, d_s: float) -> float:
+    """Equation 9: w = h_S·p_old(1 − p_old) / (1 + p_old(1 − p_old) − p_new(1 − p_new))."""
+    old = old_probability(demand.key_count, d_n, d_s)
+    new = new_probability(demand, d_n, d_s)
+    return h_s * old * (1 - old) / (1 + old * (1 - old) - new * (1 - new))
+
+
+def stream_input(demand: Demand, h_s: float, d_n: float, d_s: float) -> float:
+    """Equation 9 with means: w = h_S·p_old / (1 + p_old − p_new)."""
+    old = old_probability(demand.key_count, d_n, d_s)
+    new = new_probability(demand, d_n, d_s)
+    return h_s * old / (1 + old - new)

@@ -1,0 +1,146 @@
+"""Tuning: the split of a budget that the model says is worth most, and the least budget for a rate.
+
+*Most rate for a budget* (`meshjoin.txt` 3.2; `meshjoin-default-settings.txt` equation 5;
+`xhybridjoin.txt` 6.3; `cmeshjoin-front-stage.txt` 3.2): b, the pinned pages l and the size of the
+front stage are chosen; the memory equation gives the window what they leave. All are whole numbers,
+and the rate has steps where ⌈N_R/b⌉ has them, so the search is over grids, not by derivatives:
+coarse over each dimension, then finer around the best, one dimension after the other.
+
+*Least memory for a rate* (`meshjoin.txt` 3.2, equation 6): the rate grows with the budget, so the
+least one is found by halving.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import ceil
+
+from semistream.cost.conditions import Conditions
+from semistream.cost.models import Model, Settings
+from semistream.cost.prediction import Prediction
+from semistream.cost.sizes import Sizes
+from semistream.cost.split import USUAL, Split, most_pages
+from semistream.errors import BudgetError
+
+# b: what a coarse search tries of the pages that would fit, and of a budget for the other parts.
+_COARSE = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
+_SHARES = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2)
+_FINE = (0.71, 0.84, 0.92, 1.09, 1.19, 1.41)
+_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A split, what it comes to, and what it is worth."""
+
+    split: Split
+    settings: Settings
+    cached_rows: int
+    prediction: Prediction
+
+
+def evaluate(
+    model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, split: Split = USUAL
+) -> Tuned:
+    """Return what a split comes to; `BudgetError` if the budget is too small for it."""
+    settings, cached_rows = model.settings(sizes, budget_bytes, split)
+    return Tuned(split, settings, cached_rows, model.predict(conditions, settings, cached_rows))
+
+
+def tune(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions) -> Tuned:
+    """Return the best split of a budget; `BudgetError` if it is too small for any."""
+    surveyed = survey(model, sizes, budget_bytes, conditions)
+    return refine(model, sizes, budget_bytes, conditions, surveyed)
+
+
+def survey(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions) -> Tuned:
+    """Return the best split of a coarse grid."""
+    search = _Search(model, sizes, budget_bytes, conditions)
+    return search.step(evaluate(model, sizes, budget_bytes, conditions), _COARSE)
+
+
+def refine(
+    model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, best: Tuned
+) -> Tuned:
+    """Return the best split around another."""
+    search = _Search(model, sizes, budget_bytes, conditions)
+    for _ in range(_ROUNDS):
+        best = search.step(best, _FINE)
+    return best
+
+
+@dataclass(frozen=True)
+class _Search:
+    """One dimension after the other."""
+
+    model: Model
+    sizes: Sizes
+    budget_bytes: int
+    conditions: Conditions
+
+    def step(self, best: Tuned, steps: tuple[float, ...]) -> Tuned:
+        """Return the best of the splits that differ from one in each dimension in turn."""
+        if not self.model.reads_one_page:
+            fitting = max(1, most_pages(self.sizes, self.budget_bytes))
+            counts = _page_counts(best, steps, fitting, self.sizes.page_count)
+            best = self._best_of(best, [replace(best.split, pages_per_read=b) for b in counts])
+        if self.model.has_front:
+            amounts = _amounts(best.split.front_bytes, steps, self.budget_bytes)
+            best = self._best_of(best, [replace(best.split, front_bytes=m) for m in amounts])
+        if self.model.pins_pages:
+            whole = self.sizes.pinned_bytes(self.sizes.page_count)
+            most = max(1, self.sizes.page_count * self.budget_bytes // max(1, whole))
+            amounts = _amounts(best.split.pinned_pages, steps, most)
+            best = self._best_of(best, [replace(best.split, pinned_pages=n) for n in amounts])
+        return best
+
+    def _best_of(self, best: Tuned, splits: list[Split]) -> Tuned:
+        for split in splits:
+            other = evaluate(self.model, self.sizes, self.budget_bytes, self.conditions, split)
+            if other.prediction.rate > best.prediction.rate:
+                best = other
+        return best
+
+
+def least_budget(
+    model: Model,
+    sizes: Sizes,
+    conditions: Conditions,
+    rate: float,
+    most_bytes: int,
+) -> int | None:
+    """Return the least budget that holds a rate, to one part in 64; None if the most does not."""
+
+    def holds(budget_bytes: int) -> bool:
+        try:
+            return tune(model, sizes, budget_bytes, conditions).prediction.rate >= rate
+        except BudgetError:
+            return False
+
+    low, high = min(model.least_bytes(sizes), most_bytes), most_bytes
+    if not holds(high):
+        return None
+    while high - low > high // 64:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def _page_counts(
+    tuned: Tuned, steps: tuple[float, ...], fitting: int, page_count: int
+) -> Iterable[int]:
+    """Return values of b to try: shares of what fits, or some around the best so far.
+
+    Each is the least that makes as many reads of R as it does.
+    """
+    base = fitting if steps is _COARSE else tuned.settings.pages_per_read
+    tried = {max(1, min(fitting, round(base * step))) for step in steps}
+    if steps is not _COARSE:
+        reads = ceil(page_count / tuned.settings.pages_per_read)
+        tried |= {ceil(page_count / r) for r in (reads - 1, reads + 1) if r >= 1}
+    return sorted({ceil(page_count / ceil(page_count / b)) for b in tried if b <= fitting})
+
+
+def _amounts(current: int | None, steps: tuple[float, ...], most: int) -> list[int]:
+    if steps is _COARSE:
+        return [int(most * share) for share in _SHARES]
+    return [int(current * step) for step in steps] if current else []

@@ -1,0 +1,1 @@
+"""Measuring joins: service rates on real and emulated devices."""
