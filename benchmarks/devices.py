@@ -20,11 +20,11 @@ import pyarrow as pa
 
 import semistream as ss
 from benchmarks.engine import COLUMNS, _answer
-from benchmarks.paper import BATCH_ROWS, PaperWorkload, fingerprint
 from benchmarks.report import Report
 from semistream.embedded import prepare
 from semistream.joins.registry import ALGORITHMS, BOUNDS
 from semistream.relation.device import EmulatedDevice, Reading
+from semistream.workload.paper import BATCH_ROWS, PaperWorkload, fingerprint
 
 DEVICE = "hdd-2007"
 SHARE = 0.05

@@ -24,9 +24,9 @@ import pyarrow as pa
 from rocksdict import Options, Rdict, WriteBatch
 
 import semistream as ss
-from benchmarks.paper import BATCH_ROWS, PaperWorkload, fingerprint
 from benchmarks.report import Report
 from semistream.joins.registry import ALGORITHMS, BOUNDS
+from semistream.workload.paper import BATCH_ROWS, PaperWorkload, fingerprint
 
 COLUMNS = ["c0", "c1"]
 ROUNDS = 3

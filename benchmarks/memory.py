@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 import semistream as ss
-from benchmarks.paper import PaperWorkload
 from benchmarks.report import Report
 from semistream.units import format_bytes
+from semistream.workload.paper import PaperWorkload
 
 SHARES = (0.01, 0.05, 0.10)
 CONSTANT_BYTES = 16_000_000  # allocator, interpreter, the batch in flight on either side

@@ -52,14 +52,15 @@ AUTO = "auto"
 HYSTERESIS = 1.15  # another choice must be better by this much
 SAMPLE_ROWS = 16_384
 _ROWS_PER_BATCH = 2_048
-_MOVED = 0.05  # of the hit ratio at any of the sizes below: then the demand is another one
+_MOVED = 0.1  # of the hit ratio at any of the sizes below: then the demand is another one
 _PROBED_SHARES = (1e-4, 1e-3, 1e-2, 1e-1)
-_WINDOWS = 2  # between two looks
+_WINDOWS = 1  # between two looks
 _MOST_OVERHEAD = 0.02  # looking may take this part of the time
 # With an expected rate: what the join is tuned for, and how far arrivals may be from that.
 _HEADROOM = 1.25
 _FEWER = 0.6
 _STARVED = 0.05  # if the join waits this part of the time for input, arrivals set the pace
+_BUSY_LOOKS = 3  # in a row, then there is more input than it can take
 _REMEMBERED = 64
 _FALLBACK = "chybridjoin"  # where R has no rows there is nothing to choose
 
@@ -293,6 +294,7 @@ class _Watch:
         self._operator = operator
         self._assumed = self._last = None if chosen is None else chosen.demand
         self._took_s = 0.0
+        self._busy_looks = 0
         self.reason = ""
         self._restart()
 
@@ -351,10 +353,13 @@ class _Watch:
         arrivals = (self._source.row_count - self._rows) / elapsed
         if waited < _STARVED * elapsed:
             # The join sets the pace: how many would come is not known, only that it is more.
-            if self._join.has_all_memory(chosen):
+            # Or it only catches up with what came while it was started.
+            self._busy_looks += 1
+            if self._join.has_all_memory(chosen) or self._busy_looks < _BUSY_LOOKS:
                 return False
             arrivals *= 2
         elif _FEWER * chosen.rate <= arrivals <= _HEADROOM * chosen.rate:
+            self._busy_looks = 0
             return False
         self._source.rate = arrivals
         self.reason = f"{arrivals:,.0f} tuples/s arrive, no longer {chosen.rate:,.0f}"

@@ -5,7 +5,9 @@ and disk buffers of two; a stopwatch says how long each step took and the teleme
 done. What a step costs is then a least-squares fit over the runs: so much for each time, so much
 for each loop whatever is in it. Reading is timed by itself, request size by request size.
 
-How sure a factor is: the typical deviation of the runs from its fit.
+Each run is made in several rounds, the middle one of which counts, and compared at one pace of the
+machine (`lab/pace.py`). How sure the factors are: by how much rounds differ from each other, and
+how far the runs are from their fit.
 """
 
 import hashlib
@@ -18,20 +20,24 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.advice.situation import reader_for
+from semistream.advice.situation import layout_of, reader_for
+from semistream.cost.conditions import Conditions
+from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts
+from semistream.cost.models import MODELS, Settings
 from semistream.cost.split import USUAL, Split
 from semistream.errors import BudgetError
 from semistream.joins.diskbuffer import DiskBuffer
 from semistream.joins.registry import make_operator
-from semistream.joins.spec import Columns, JoinSpec, resolve
+from semistream.joins.spec import Columns, JoinSpec, read_columns, resolve
 from semistream.joins.stopwatch import Stopwatch
+from semistream.lab.pace import Pacer
 from semistream.lab.service import ServiceRate, Spell, measure_service
 from semistream.relation.device import Reading
 from semistream.relation.layout import part_names
@@ -40,8 +46,6 @@ from semistream.relation.relation import Relation
 from semistream.workload.zipf import zipf_ranks
 
 Progress = Callable[[int, int], None]  # steps done, steps in all
-
-_Measured: TypeAlias = list[tuple[int, int, ServiceRate]]  # rows, budget, what was measured
 
 FOLDER_VARIABLE = "SEMISTREAM_CACHE"
 _FORMAT = 1
@@ -68,12 +72,12 @@ class Calibration:
     measured: str
     seconds: float
     is_brief: bool
+    pace_s: float  # of the machine, to which the factors are normalised; 0 if they are not
 
     @property
     def typical_deviation(self) -> float:
-        """How far runs typically are from what the factors say; 0 if there was one run each."""
-        known = [d for d in self.deviation.values() if d > 0]
-        return float(np.median(known)) if known and not self.is_brief else 0.0
+        """By how much runs typically differ on this machine; 0 if there was one run each."""
+        return 0.0 if self.is_brief else self.deviation["rounds"]
 
 
 def calibrate(
@@ -109,6 +113,7 @@ def calibrate(
         datetime.now(UTC).isoformat(timespec="seconds"),
         perf_counter() - started,
         brief,
+        runs.best_pace_s,
     )
 
 
@@ -247,11 +252,14 @@ class _Runs:
         self.read_columns = list(make_columns(relation, spec))
         keys = _FEW_KEYS if brief else _KEYS
         self._keys = _sample_keys(reader_of_keys(relation, partition), relation.key, keys)
-        self._scan: _Measured = []
-        self._index: _Measured = []
-        self._front: _Measured = []
-        self._pinned: _Measured = []
-        self._rounds = 1 if brief else 2
+        self._layout = layout_of(reader, read_columns(relation, spec))
+        self._scan: list[_Run] = []
+        self._index: list[_Run] = []
+        self._front: list[_Run] = []
+        self._pinned: list[_Run] = []
+        self._rounds = 1 if brief else 3
+        self._pacer = None if brief else Pacer()
+        self.best_pace_s = 0.0 if self._pacer is None else self._pacer.seconds()
         self.count = len(budgets) * (3 if brief else 6) * self._rounds
 
     def all(self) -> Iterator[None]:
@@ -272,14 +280,29 @@ class _Runs:
 
     def fit(self, io: IoCurve) -> tuple[CostFactors, dict[str, float]]:
         """Return the factors that explain the runs best, and how well they do."""
-        scan, scan_deviation = self._steps(self._scan, "scan", self._rows_scanned)
-        index, index_deviation = self._steps(self._index, "index", _tuples)
-        front, front_deviation = _front_costs(self._front, "front")
-        pinned, pinned_deviation = _front_costs(self._pinned or self._front, "pinned")
-        resident_s = front[0].look_up_s + front[0].hit_s + index[0].read_s
+        scan, scan_deviation = _steps(_typical(self._scan), "scan", self._rows_scanned)
+        index, index_deviation = _steps(_typical(self._index), "index", _tuples)
+        front, front_deviation = _front_costs(_typical(self._front), "front")
+        pinned, pinned_deviation = _front_costs(_typical(self._pinned or self._front), "pinned")
+        resident_s = front[-1].look_up_s + front[-1].hit_s + index[-1].read_s
+        io = io.times(self._io_scale(io))
         factors = CostFactors(io, scan, index, front, pinned, resident_s)
         deviation = {**scan_deviation, **index_deviation, **front_deviation, **pinned_deviation}
-        return factors, deviation
+        runs = [*self._scan, *self._index, *self._front, *self._pinned]
+        return factors, {"rounds": _spread(runs), **deviation}
+
+    def _io_scale(self, io: IoCurve) -> float:
+        """Return what reading took in the runs, as a multiple of what the requests alone cost."""
+        demand = Demand.zipf(0.0, max(1, self._layout.row_count))
+        conditions = Conditions(self._layout, demand, CostFactors(io))
+        scales = []
+        for run in _typical(self._scan) + _typical(self._index):
+            predicted = MODELS[run.algorithm].predict(conditions, run.settings, 0)
+            took = run.measured.seconds("io") / max(1, _loops(run.measured))
+            took *= (self.best_pace_s or 1.0) / run.pace_s
+            if predicted.io_s > 0 and took > 0:
+                scales.append(took / predicted.io_s)
+        return float(np.median(scales)) if scales else 1.0
 
     def _run(
         self,
@@ -287,12 +310,13 @@ class _Runs:
         budget_bytes: int,
         exponent: float,
         split: Split,
-        into: _Measured,
+        into: "list[_Run]",
     ) -> int:
         """Run a join for a moment, keep what was measured, and return its b."""
         relation, spec = self._relation, self._spec
         operator = make_operator(algorithm, relation, spec, budget_bytes, self._partition, split)
-        spell = Spell(2, 2, most_s=0.15 if self._brief else 0.4)
+        pace_s = self._pace()
+        spell = Spell(2, 2, most_s=0.15 if self._brief else 0.25)
         try:
             measured = measure_service(
                 operator, self._page_count, self._stream(exponent), perf_counter, spell
@@ -307,9 +331,18 @@ class _Runs:
             rows = int(plan.settings.pinned_pages * self._rows_per_page)
         if rows and measured.tuples:
             # Runs with one budget count as one size, whatever their disk buffers leave.
-            same = [size for size, budget, _ in into if budget == budget_bytes]
-            into.append((same[0] if same else rows, budget_bytes, measured))
+            same = [run.rows for run in into if run.budget_bytes == budget_bytes]
+            rows = same[0] if same else rows
+            pace_s = (pace_s + self._pace()) / 2
+            into.append(_Run(algorithm, rows, budget_bytes, plan.settings, measured, pace_s))
         return int(plan.settings.pages_per_read)
+
+    def _pace(self) -> float:
+        if self._pacer is None:
+            return 1.0
+        pace_s = self._pacer.seconds()
+        self.best_pace_s = min(self.best_pace_s, pace_s)
+        return pace_s
 
     def _stream(self, exponent: float) -> Iterator[pa.RecordBatch]:
         """Yield stream tuples without end: keys of R, and any values beside them."""
@@ -332,30 +365,69 @@ class _Runs:
     def _rows_scanned(self, run: ServiceRate) -> float:
         return run.counted("pages_scanned") * self._rows_per_page
 
-    def _steps(
-        self,
-        runs: _Measured,
-        family: str,
-        probes: Callable[[ServiceRate], float],
-    ) -> tuple[tuple[StepCosts, ...], dict[str, float]]:
-        if not runs:
-            return (StepCosts(1),), {}
-        often = {
-            "read": _tuples,
-            "append": _tuples,
-            "expire": _tuples,
-            "probe": probes,
-            "output": lambda run: run.counted("matched_pairs"),
-        }
-        fits = {step: _fit(runs, step, count) for step, count in often.items()}
-        loops = sum(fit.each_loop_s for fit in fits.values())
-        loops += float(np.median([r.seconds("loop") / max(1, _loops(r)) for _, _, r in runs]))
-        sizes = sorted({rows for rows, _, _ in runs})
-        points = tuple(
-            StepCosts(size, **{f"{s}_s": f.at[size] for s, f in fits.items()}, loop_s=loops)
-            for size in sizes
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One join that was run for a moment."""
+
+    algorithm: str
+    rows: int  # in its window or cache
+    budget_bytes: int
+    settings: Settings
+    measured: ServiceRate
+    pace_s: float  # of the machine at the time
+
+    @property
+    def tuple_s(self) -> float:
+        """What a tuple took by the machine's pace, the time outside of the join left out."""
+        return 1 / self.measured.own_rate / self.pace_s
+
+
+def _rounds_of(runs: list[_Run]) -> list[list[_Run]]:
+    """Return the runs that were made in the same way, together."""
+    alike: dict[object, list[_Run]] = {}
+    for run in runs:
+        key = (run.algorithm, run.budget_bytes, run.settings.pages_per_read)
+        alike.setdefault(key, []).append(run)
+    return list(alike.values())
+
+
+def _typical(runs: list[_Run]) -> list[_Run]:
+    """Return the middle one of each run's rounds."""
+    ordered = [sorted(rounds, key=lambda run: run.tuple_s) for rounds in _rounds_of(runs)]
+    return [rounds[(len(rounds) - 1) // 2] for rounds in ordered]
+
+
+def _spread(runs: list[_Run]) -> float:
+    """Return by how much rounds of a run typically differ from each other; 0 if there is one."""
+    times = [[run.tuple_s for run in rounds] for rounds in _rounds_of(runs)]
+    return float(np.median([np.std(t) / np.mean(t) for t in times])) if times else 0.0
+
+
+def _steps(
+    runs: list[_Run], family: str, probes: Callable[[ServiceRate], float]
+) -> tuple[tuple[StepCosts, ...], dict[str, float]]:
+    if not runs:
+        return (StepCosts(1),), {}
+    often = {
+        "read": _tuples,
+        "append": _tuples,
+        "expire": _tuples,
+        "probe": probes,
+        "output": lambda run: run.counted("matched_pairs"),
+    }
+    fits = {step: _fit(runs, step, count) for step, count in often.items()}
+    loops = sum(fit.each_loop_s for fit in fits.values())
+    rest = [r.measured.seconds("loop") / max(1, _loops(r.measured)) for r in runs]
+    points = tuple(
+        StepCosts(
+            size,
+            **{f"{step}_s": fit.at[size] for step, fit in fits.items()},
+            loop_s=loops + float(np.median(rest)),
         )
-        return points, {f"{family} {step}": fit.deviation for step, fit in fits.items()}
+        for size in sorted({run.rows for run in runs})
+    )
+    return points, {f"{family} {step}": fit.deviation for step, fit in fits.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,15 +439,16 @@ class _Fit:
     deviation: float
 
 
-def _fit(runs: _Measured, step: str, count: Callable[[ServiceRate], float]) -> _Fit:
+def _fit(runs: list[_Run], step: str, count: Callable[[ServiceRate], float]) -> _Fit:
     """Fit seconds = c(size)·count + c_0·loops over the runs, by the least relative deviations."""
-    sizes = sorted({rows for rows, _, _ in runs})
+    sizes = sorted({run.rows for run in runs})
+    best = min(run.pace_s for run in runs)
     matrix = np.zeros((len(runs), len(sizes) + 1))
     seconds = np.zeros(len(runs))
-    for i, (rows, _, run) in enumerate(runs):
-        matrix[i, sizes.index(rows)] = count(run)
-        matrix[i, -1] = _loops(run)
-        seconds[i] = run.seconds(step)
+    for i, run in enumerate(runs):
+        matrix[i, sizes.index(run.rows)] = count(run.measured)
+        matrix[i, -1] = _loops(run.measured)
+        seconds[i] = run.measured.seconds(step) * best / run.pace_s
     usable = (seconds > 0) & (matrix[:, :-1].sum(axis=1) > 0)
     if not usable.any():
         return _Fit(dict.fromkeys(sizes, 0.0), 0.0, 0.0)
@@ -396,7 +469,7 @@ def _fit(runs: _Measured, step: str, count: Callable[[ServiceRate], float]) -> _
     return _Fit(at, float(costs[-1]), deviation)
 
 
-def _front_costs(runs: _Measured, family: str) -> tuple[tuple[FrontCosts, ...], dict[str, float]]:
+def _front_costs(runs: list[_Run], family: str) -> tuple[tuple[FrontCosts, ...], dict[str, float]]:
     if not runs:
         return (FrontCosts(1),), {}
 
@@ -408,7 +481,7 @@ def _front_costs(runs: _Measured, family: str) -> tuple[tuple[FrontCosts, ...], 
     learn = _fit(runs, "learn", lambda run: run.tuples - hits(run))
     points = tuple(
         FrontCosts(size, look_up.at[size], hit.at[size], learn.at[size])
-        for size in sorted({rows for rows, _, _ in runs})
+        for size in sorted({run.rows for run in runs})
     )
     fits = {"look-up": look_up, "hit": hit, "learn": learn}
     return points, {f"{family} {step}": fit.deviation for step, fit in fits.items()}

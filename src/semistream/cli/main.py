@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_build(commands)
     _add_calibrate(commands)
     _add_explain(commands)
+    _add_bench(commands)
     return parser
 
 
@@ -159,6 +160,31 @@ def _run_explain(arguments: argparse.Namespace) -> int:
         as_json=arguments.json,
         plot=arguments.plot,
     )
+
+
+def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="measure how good the cost models are",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    bench.add_argument("what", choices=["model"], help="predictions and choices of the models")
+    bench.add_argument(
+        "--device",
+        default="hdd-2007",
+        choices=["real", "hdd-2007", "hdd-2011", "ssd", "object-store"],
+        help="this machine, or an emulated device on its own clock",
+    )
+    bench.add_argument("--rows", type=int, default=350_000, help="rows of the relation")
+    bench.add_argument("--quick", action="store_true", help="a coarser grid")
+    bench.add_argument("--out", type=Path, metavar="FILE", help="write the tables as Markdown")
+    bench.set_defaults(run=_run_bench)
+
+
+def _run_bench(arguments: argparse.Namespace) -> int:
+    from semistream.cli.bench import run_bench_model
+
+    return run_bench_model(arguments.rows, arguments.device, arguments.quick, arguments.out)
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -116,9 +116,23 @@ class Demand:
         A key has a place if fewer than `ways` keys that are asked for more share its set; how many
         do is Poisson-distributed.
         """
-        shares, counts = self._classes
+        _, counts = self._classes
         middle = np.cumsum(counts) - counts / 2
-        kept = poisson_below(ways, np.maximum(0.0, middle - 0.5) / max(1, sets))
+        return self._without(poisson_below(ways, np.maximum(0.0, middle - 0.5) / max(1, sets)))
+
+    def first_come_share(self, rows: int) -> tuple[float, "Demand"]:
+        """Return the same for a cache that keeps whichever keys came first until it was full."""
+        shares, counts = self._classes
+
+        def free(log_arrivals: float) -> float:
+            return float(rows + (counts * np.expm1(-shares * np.exp(log_arrivals))).sum())
+
+        arrivals = np.exp(falling_root(free, 0.0, 60.0))
+        return self._without(-np.expm1(-shares * arrivals))
+
+    def _without(self, kept: Floats) -> tuple[float, "Demand"]:
+        """Return the share of the keys that are kept with these probabilities, and the others."""
+        shares, counts = self._classes
         hits = float((shares * counts * kept).sum())
         if hits >= 1.0 - 1e-9:
             return 1.0, self
@@ -163,6 +177,9 @@ def fit_exponent(distinct: int, draws: int, key_count: int, behind: int = 0) -> 
         seen += (-np.expm1(-draws * tail / total) * counts).sum()
         return float(seen - distinct)
 
+    # So few keys too many come together by chance: it cannot be told from no skew at all.
+    if surplus(0.0) <= 2 * (draws - distinct) ** 0.5:
+        return 0.0
     return falling_root(surplus, 0.0, _MOST_EXPONENT)
 
 

@@ -35,10 +35,15 @@ def predict(
 ) -> Prediction:
     """Return what a loop of the back stage serves together with a front stage of so many rows.
 
-    The back stage has `places` for waiting tuples.
+    The back stage has `places` for waiting tuples. With only one, no row ever matches two of them,
+    so none can prove that it is worth more than those that are cached already.
     """
     factors = conditions.factors
-    hit_ratio, rest = conditions.demand.cached_share(cached_rows // WAYS, WAYS)
+    demand = conditions.demand
+    if places == 1:
+        hit_ratio, rest = demand.first_come_share(cached_rows)
+    else:
+        hit_ratio, rest = demand.cached_share(cached_rows // WAYS, WAYS)
     cost = at_size(factors.front, cached_rows)
     if hit_ratio < SKEWED * cached_rows / max(1, conditions.layout.row_count):
         # It rests, and is tried for one turn of nine.

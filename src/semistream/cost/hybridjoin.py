@@ -74,11 +74,13 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     The paper fits w = 1.36·h_S·d/R_t to its machine. It can be derived. A load g of b pages is
     asked for by the share p_g of the stream. After it was read, its next tuple comes after 1/p_g
     others, becomes the oldest after T more, and g is read again. So per tuple that arrives there
-    are Σ p_g/(1 + p_g·T) loads, w is the inverse of that, and those who wait are::
+    are Σ p_g/(1 + p_g·T) loads, w is the inverse of that, and those who wait are, on average over
+    the arrivals, of which w come after each load and fill the room up again::
 
-        h_S = Σ T·(1 + p_g·T/2)·p_g / (1 + p_g·T)
+        h_S − w/2 = Σ T·(1 + p_g·T/2)·p_g / (1 + p_g·T)
 
-    which T solves. Without skew w tends to 2·h_S·d/R_t: a slot serves two tuples a turn.
+    which T solves. Without skew w tends to 2·h_S/(n + 1) for n loads: a slot serves two tuples a
+    turn.
     """
     loads = in_loads(conditions.page_shares, settings.pages_per_read)
     shares = loads.sum(axis=1)
@@ -88,7 +90,9 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
 
     def free_slots(stay: float) -> float:
         met = shares * stay
-        return float(settings.waiting_tuples - (met * (1 + met / 2) / (1 + met)).sum())
+        served = 1 / (shares / (1 + met)).sum()
+        waiting = (met * (1 + met / 2) / (1 + met)).sum()
+        return float(settings.waiting_tuples - served / 2 - waiting)
 
     stay = falling_root(free_slots, 0.0, 4.0 * settings.waiting_tuples + 4.0)
     asked = shares > 0
@@ -103,14 +107,15 @@ def predict_sweep(conditions: Conditions, settings: IndexJoinSettings) -> Predic
     """Return the same for look-ups in the order of R (`binlj`), sweep after sweep.
 
     A page's tuples are those of one sweep of A arrivals; on average half of them have come, so
-    A = 2·h_S. A read begins at the next page that anyone waits for.
+    A/2 = h_S − w/2, or A = 2·h_S·n/(n + 1) for n loads. A read begins at the next page that anyone
+    waits for.
     """
     pages = conditions.page_shares
-    arrivals = 2.0 * settings.waiting_tuples
-    awaited = -np.expm1(-arrivals * pages)
-    is_awaited = float(awaited.mean())
+    is_awaited = float(-np.expm1(-2.0 * settings.waiting_tuples * pages).mean())
     skipped = (1 - is_awaited) / max(is_awaited, 1e-9)
     loads = max(1.0, np.ceil(len(pages) / (settings.pages_per_read + skipped)))
+    arrivals = 2.0 * settings.waiting_tuples * loads / (loads + 1)
+    awaited = -np.expm1(-arrivals * pages)
     touched = in_loads(awaited, settings.pages_per_read)
     waiting = arrivals * in_loads(pages, settings.pages_per_read).sum(axis=1)
     return _loop(conditions, settings, max(1.0, arrivals / loads), touched, waiting)

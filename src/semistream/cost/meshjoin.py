@@ -155,7 +155,9 @@ def predict(conditions: Conditions, settings: MeshJoinSettings) -> Prediction:
     step = at_size(conditions.factors.scan, window)
     asked = window * in_loads(conditions.page_shares, settings.pages_per_read)
     found = conditions.match_share * asked.sum(axis=1)
-    io_s = conditions.io_seconds(Loads(pages, -np.expm1(-asked), found, settings.output_rows))
+    # Pieces are whole blocks of probes where they can be: on average one of them is left out.
+    per_piece = 15 / 16 * settings.output_rows
+    io_s = conditions.io_seconds(Loads(pages, -np.expm1(-asked), found, per_piece))
     matches = conditions.match_share * entering
     loop_s = (
         io_s

@@ -130,14 +130,15 @@ def _page_counts(
 ) -> Iterable[int]:
     """Return values of b to try: shares of what fits, or some around the best so far.
 
-    Each is the least that makes as many reads of R as it does.
+    And for each the least that makes as many reads of R as it does.
     """
     base = fitting if steps is _COARSE else tuned.settings.pages_per_read
     tried = {max(1, min(fitting, round(base * step))) for step in steps}
     if steps is not _COARSE:
         reads = ceil(page_count / tuned.settings.pages_per_read)
         tried |= {ceil(page_count / r) for r in (reads - 1, reads + 1) if r >= 1}
-    return sorted({ceil(page_count / ceil(page_count / b)) for b in tried if b <= fitting})
+    least = {ceil(page_count / ceil(page_count / b)) for b in tried}
+    return sorted(b for b in tried | least if b <= fitting)
 
 
 def _amounts(current: int | None, steps: tuple[float, ...], most: int) -> list[int]:

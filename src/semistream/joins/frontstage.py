@@ -57,6 +57,8 @@ _ENTRY_BYTES = 64 / WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
 _WEIGHT = 0.25  # of a turn in the usual ratio
+# A cache that has just filled up knows little yet: it rests after so many turns without luck.
+_TURNS_BY_CHANCE = 3
 _LEAST_SETS = _PLACES_PER_ADMISSION
 
 
@@ -65,7 +67,16 @@ class FrontStage(Protocol):
 
     pairs_per_tuple: int
     learns_from_matches: bool
-    is_resting: bool  # then it is passed by
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it does not even learn now."""
+        ...
+
+    @property
+    def is_passed_by(self) -> bool:
+        """Whether tuples need not be shown to it now: it has nothing, or it rests."""
+        ...
 
     def matches(
         self, codes: Codes, waits: NDArray[np.bool_]
@@ -165,7 +176,6 @@ class TupleCache:
 
         There must be two sets or more.
         """
-        self.is_resting = False
         self.pairs_per_tuple = 1 if columns.has_unique_codes else MOST_ROWS_PER_KEY
         self._is_unique = columns.has_unique_codes
         self._telemetry = telemetry
@@ -182,6 +192,7 @@ class TupleCache:
         self._recent = _HitRatio()
         self._by_chance = self.capacity / max(1, row_count)
         self._turns_of_rest = 0
+        self._turns_by_chance = 0
         most_admitted = -(-self.capacity // _PLACES_PER_ADMISSION)
         self._candidates = np.empty(most_admitted, np.int32)
         self._places = np.empty(most_admitted, np.int32)
@@ -195,6 +206,16 @@ class TupleCache:
         cached = CachedColumns.of(reader, columns)
         sets = set_count(cached, budget_bytes)
         return cls(cached, sets, reader.row_count, telemetry) if sets else None
+
+    @property
+    def is_passed_by(self) -> bool:
+        """Whether it is empty, or rests because there is no skew."""
+        return self._turns_of_rest > 0 or self._occupied[0] == 0
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it neither settles nor learns."""
+        return self._turns_of_rest > 0
 
     @property
     def capacity(self) -> int:
@@ -257,11 +278,15 @@ class TupleCache:
         if recent.end_turn():
             kernels.forget_counts(self._state)
         is_full = self._occupied[0] == self.capacity
+        hits_by_chance = is_full and recent.last < SKEWED * self._by_chance
         if self._turns_of_rest:
             self._turns_of_rest -= 1
-        elif is_full and recent.last < SKEWED * self._by_chance:
-            self._turns_of_rest = TURNS_OF_REST
-        self.is_resting = self._turns_of_rest > 0
+        elif not hits_by_chance:
+            self._turns_by_chance = 0
+        else:
+            self._turns_by_chance += 1
+            if self._turns_by_chance >= _TURNS_BY_CHANCE:
+                self._turns_of_rest = TURNS_OF_REST
 
     def _admit(
         self,

@@ -204,11 +204,16 @@ def probe_sorted(
     index, count, at, kept = position[_NEXT], position[_COUNT], position[_AT], position[_KEPT]
     resume = position[_RESUME]
     found = 0
+    block = min(BLOCK, max(64, len(out_probes) // 16))
+    started = 0
     while found < len(out_probes):
         if count == 0:
-            if index == len(codes):
+            # A block whose pairs are cut in two has its rows fetched twice, page by page: if as
+            # many come of the next one as of those before, and some more, it waits.
+            if index == len(codes) or (started and len(out_probes) - found < 1.3 * found / started):
                 break
-            while index < len(codes) and count < BLOCK:
+            started += 1
+            while index < len(codes) and count < block:
                 first = index
                 bucket = bucket_of(codes[first], factor, base, shift)
                 index += 1

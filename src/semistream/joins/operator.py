@@ -225,6 +225,7 @@ class StreamJoin(ABC):
         self._make_front = make_front
         self._split = split
         self._front: FrontStage | None = None
+        self._is_draining = False
         self._output_rows = 0
         self._pages_of_turn = 0
 
@@ -312,7 +313,7 @@ class StreamJoin(ABC):
         help the last.
         """
         front = self._front
-        if front is None or front.is_resting:
+        if front is None or front.is_passed_by:
             stream.let_wait(stream.take_arrived(None if front is None else self._output_rows))
             return
         piece = stream.take_arrived(max(1, self._output_rows // front.pairs_per_tuple))
@@ -357,6 +358,7 @@ class StreamJoin(ABC):
                 self.stopwatch.lap("append")
             if stream.kept_hopeless_rows >= self._output_rows:
                 break  # or they would pile up
+        self._is_draining = stream.is_exhausted  # nobody comes who could profit from learning
         peak = max(self.telemetry.window_rows_peak, self._window.count)
         self.telemetry.window_rows_peak = peak
         return admitted
@@ -403,7 +405,9 @@ class StreamJoin(ABC):
     @property
     def _is_learning(self) -> bool:
         front = self._front
-        return front is not None and front.learns_from_matches and not front.is_resting
+        if front is None or self._is_draining:
+            return False
+        return front.learns_from_matches and not front.is_resting
 
     def _teach(self, rows: NDArray[np.int64], columns: Sequence[pa.Array]) -> None:
         """Tell the front stage which rows on the pages in the disk buffer have matched."""

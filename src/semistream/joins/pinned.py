@@ -55,6 +55,7 @@ class PinnedPages:
     pairs_per_tuple = 1  # a tuple with more matches goes on in the next pairs
     learns_from_matches = False
     is_resting = False
+    is_passed_by = False
 
     def __init__(
         self,

@@ -52,6 +52,7 @@ class ResidentTable:
     pairs_per_tuple = 1  # a probe with more matches goes on in the next pairs
     learns_from_matches = False
     is_resting = False
+    is_passed_by = False
 
     def __init__(self, reader: PageReader, columns: tuple[str, ...]) -> None:
         """Read all of R and build the hash table."""

@@ -43,6 +43,12 @@ class ServiceRate:
         return self.tuples / (self.end.now_s - self.start.now_s)
 
     @property
+    def own_rate(self) -> float:
+        """The same with the time left out that was spent outside of the join."""
+        seconds = self.end.now_s - self.start.now_s - self.seconds("outside")
+        return max(1, self.tuples) / seconds
+
+    @property
     def hit_ratio(self) -> float:
         """The share of the tuples that a front stage has settled."""
         return self.counted("front_hits") / self.tuples

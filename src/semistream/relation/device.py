@@ -83,6 +83,10 @@ class EmulatedDevice:
         if size and (file, offset) not in self._announced:
             self._announced[file, offset] = (size, self._serve(file, offset, size))
 
+    def idle(self, seconds: float) -> None:
+        """Let time pass in which nobody asks for anything."""
+        self.waited_s += seconds
+
     def read(self, file: str, offset: int, size: int) -> None:
         """Serve a request, and charge what is left to wait for."""
         announced, done_s = self._announced.pop((file, offset), (0, 0.0))

@@ -1,5 +1,6 @@
 """The first paper's workload (`meshjoin.txt`, table 2): R of 120-byte rows, S of 20-byte rows."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +21,22 @@ class PaperWorkload:
     seed: int = 7
 
     def relation(self) -> pa.Table:
+        """Return R, its rows in no order."""
         rng = np.random.default_rng(self.seed)
         columns = {c: rng.integers(0, 2**60, self.relation_rows) for c in PAYLOAD}
         return pa.table({"k": rng.permutation(self.relation_rows), **columns})
 
+    def endless(self, exponent: float, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield batches of S without end."""
+        rng = np.random.default_rng(self.seed + 2)
+        quantity, price = np.ones(batch_rows, np.int32), np.zeros(batch_rows)
+        while True:
+            ranks = zipf_ranks(rng, batch_rows, self.relation_rows, exponent)
+            columns = [scatter(ranks, self.relation_rows), quantity, price]
+            yield pa.record_batch(columns, names=["k", "quantity", "price"])
+
     def stream(self, exponent: float) -> pa.Table:
+        """Return S with keys of a Zipf distribution."""
         rng = np.random.default_rng(self.seed + 1)
         ranks = zipf_ranks(rng, self.stream_rows, self.relation_rows, exponent)
         return pa.table(

@@ -1,0 +1,336 @@
+"""How good the cost models are: predictions against measurements, choices against the best.
+
+On an emulated device only its clock counts, so everything here can be repeated and asserted. On the
+real device the service rate is that of a join alone, at the machine's best pace (`lab/pace.py`):
+the middle one of several rounds.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from semistream.advice.calibration import Calibration
+from semistream.advice.choice import CHOICES, Advisor, Option
+from semistream.advice.situation import layout_of, reader_for
+from semistream.cost.conditions import Conditions, Layout
+from semistream.cost.demand import Demand
+from semistream.cost.factors import CostFactors
+from semistream.cost.models import MODELS
+from semistream.cost.printed import hybridjoin as printed_hybridjoin
+from semistream.cost.printed import xhybridjoin as printed_xhybridjoin
+from semistream.cost.printed.symbols import Symbols
+from semistream.cost.split import USUAL, Split
+from semistream.joins.operator import Plan
+from semistream.joins.registry import make_operator
+from semistream.joins.spec import JoinSpec, read_columns, resolve
+from semistream.lab.pace import Pacer
+from semistream.lab.service import ServiceRate, Spell, measure_service
+from semistream.relation.build import build_relation
+from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.relation import Relation
+from semistream.workload.paper import PAYLOAD, PaperWorkload
+
+ADDED = PAYLOAD[:2]
+SHARES = (0.01, 0.02, 0.05, 0.1)
+EXPONENTS = (0.0, 0.5, 1.0, 1.2)
+BUFFERS = (0.25, 1.0, 2.0)  # disk buffers, as multiples of the usual one
+ONE_PAGE_EACH = ("inlj", "cinlj")
+_FRONT_SHARES = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 6, 1 / 4, 1 / 2)
+_PINNED_SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+_DISK_SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting, what the model says of it and what was measured."""
+
+    algorithm: str
+    share: float  # the budget, of R
+    exponent: float
+    split: Split
+    predicted: float
+    measured: float
+    predicted_hits: float
+    measured_hits: float
+
+    @property
+    def error(self) -> float:
+        """By how much the prediction is off, relative to the measurement."""
+        return self.predicted / self.measured - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """How good the predictions for one algorithm are."""
+
+    algorithm: str
+    points: int
+    median: float
+    within_25: float
+    worst: float
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> "Errors":
+        """Sum up the points of one algorithm."""
+        errors = np.abs([point.error for point in points])
+        within = float(np.mean(errors <= 0.25))
+        worst = float(errors.max())
+        return cls(points[0].algorithm, len(points), float(np.median(errors)), within, worst)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """A tuned split against the best of a grid that was measured, and against the usual one."""
+
+    algorithm: str
+    share: float
+    exponent: float
+    tuned: float
+    usual: float
+    best: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What `auto` would take, against the best of all algorithms."""
+
+    share: float
+    exponent: float
+    chosen: str
+    chosen_rate: float
+    best: str
+    best_rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInput:
+    """w, the tuples that a loop serves: as printed, set right, derived, and measured."""
+
+    algorithm: str
+    share: float
+    exponent: float
+    printed: float
+    corrected: float
+    derived: float
+    measured: float
+
+
+@dataclass
+class Bench:
+    """A relation, a device and the ways to measure joins on it."""
+
+    relation: Relation
+    workload: PaperWorkload
+    device: str | None = None  # emulated; the real one otherwise
+    calibration: Calibration | None = None
+    warm_turns: float = 4
+    turns: float = 2
+    most_tuples: float = 15e6
+    batch_rows: int = 8192
+    _pacer: Pacer | None = field(default=None, init=False)
+    _known: dict[object, tuple[ServiceRate, Plan, float]] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def build(cls, folder: Path, rows: int, device: str | None, **options: float) -> "Bench":
+        """Build the first paper's relation with so many rows."""
+        workload = PaperWorkload(relation_rows=rows)
+        page_size = "64KiB" if rows >= 300_000 else "8KiB"
+        relation = build_relation(
+            workload.relation(), folder / "r.rel", key="k", partitions=1, page_size=page_size
+        )
+        return cls(relation, workload, device, **options)  # type: ignore[arg-type]
+
+    @cached_property
+    def spec(self) -> JoinSpec:
+        """The join that is measured: two columns are added."""
+        schema = next(self.workload.endless(0.0, 1)).schema
+        return resolve(self.relation, schema, how="inner", columns=ADDED)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How R lies on disk."""
+        reader = reader_for(self.relation, self.spec)
+        return layout_of(reader, read_columns(self.relation, self.spec))
+
+    @cached_property
+    def advisor(self) -> Advisor:
+        """Ranks the algorithms."""
+        return Advisor(self.relation, self.spec, [8, 4, 8])
+
+    @cached_property
+    def factors(self) -> CostFactors:
+        """What each step costs: on an emulated device only what it charges."""
+        if self.device is not None:
+            return CostFactors.of_device(EmulatedDevice.named(self.device))
+        assert self.calibration is not None
+        return self.calibration.factors
+
+    def conditions(self, exponent: float) -> Conditions:
+        """Return what the model is told."""
+        return Conditions(self.layout, Demand.zipf(exponent, self.relation.row_count), self.factors)
+
+    def budget(self, share: float) -> int:
+        """Return a budget that is a share of R."""
+        return int(self.relation.size_bytes * share)
+
+    def measure(
+        self, algorithm: str, share: float, exponent: float, split: Split = USUAL
+    ) -> tuple[ServiceRate, Plan, float]:
+        """Return what was measured, how the budget was split, and the service rate."""
+        key = (algorithm, share, exponent, split)
+        if key not in self._known:
+            rounds = 1 if self.device is not None else _ROUNDS
+            runs = [self._measure(algorithm, share, exponent, split) for _ in range(rounds)]
+            runs.sort(key=lambda run: run[2])
+            self._known[key] = runs[len(runs) // 2]
+        return self._known[key]
+
+    def _measure(
+        self, algorithm: str, share: float, exponent: float, split: Split
+    ) -> tuple[ServiceRate, Plan, float]:
+        device = None if self.device is None else EmulatedDevice.named(self.device)
+        relation = self.relation.read_by(Reading(device))
+        operator = make_operator(algorithm, relation, self.spec, self.budget(share), None, split)
+        stream = self.workload.endless(exponent, self._batch_rows(algorithm))
+        before = self._pace()
+        clock = perf_counter if device is None else lambda: device.now_s
+        spell = self._spell(algorithm)
+        measured = measure_service(operator, self.layout.page_count, stream, clock, spell)
+        plan: Plan = operator.plan  # type: ignore[attr-defined]
+        if device is not None:
+            return measured, plan, measured.rate
+        pace = (before + self._pace()) / 2
+        assert self.calibration is not None
+        return measured, plan, measured.own_rate * pace / self.calibration.pace_s
+
+    def _spell(self, algorithm: str) -> Spell:
+        # A cache must have learnt what it can before it is measured.
+        times = 3 if MODELS[algorithm].has_front else 1
+        most_s = float("inf") if self.device is not None else 0.6
+        most = self.most_tuples
+        if algorithm in ONE_PAGE_EACH:
+            # A turn of R is a tuple for each page: hundreds of them, and cheap, unless they hit.
+            times, most = (400, 20_000) if algorithm == "cinlj" else (1, 2_000)
+        return Spell(times * self.warm_turns, times * self.turns, most, most_s)
+
+    def _batch_rows(self, algorithm: str) -> int:
+        return 256 if algorithm in ONE_PAGE_EACH else self.batch_rows
+
+    def _pace(self) -> float:
+        if self.device is not None:
+            return 1.0
+        self._pacer = self._pacer or Pacer()
+        return self._pacer.seconds()
+
+    def point(self, algorithm: str, share: float, exponent: float, split: Split = USUAL) -> Point:
+        """Predict and measure."""
+        measured, plan, rate = self.measure(algorithm, share, exponent, split)
+        model = MODELS[algorithm]
+        predicted = model.predict(self.conditions(exponent), plan.settings, plan.cached_rows)
+        return Point(
+            algorithm,
+            share,
+            exponent,
+            split,
+            predicted.rate,
+            rate,
+            predicted.hit_ratio,
+            measured.hit_ratio,
+        )
+
+    def tuned(self, algorithm: str, share: float, exponent: float) -> Option:
+        """Return an algorithm with its best split by the model."""
+        return self.advisor.rank(self.budget(share), self.conditions(exponent), [algorithm])[0]
+
+
+def points(
+    bench: Bench,
+    algorithm: str,
+    shares: Sequence[float] = SHARES,
+    exponents: Sequence[float] = EXPONENTS,
+    buffers: Sequence[float] = BUFFERS,
+) -> Iterator[Point]:
+    """Yield predictions and measurements over a grid of budgets, skews and disk buffers.
+
+    `cinlj` learns one tuple at a time, so only its smallest cache is warm in reasonable time.
+    """
+    shares = shares[:1] if algorithm == "cinlj" else shares
+    for exponent in exponents:
+        for share in shares:
+            settings, _ = MODELS[algorithm].settings(
+                bench.advisor.sizes(algorithm), bench.budget(share), USUAL
+            )
+            for times in (1.0,) if algorithm in ONE_PAGE_EACH else buffers:
+                pages = max(1, round(times * settings.pages_per_read))
+                yield bench.point(algorithm, share, exponent, Split(pages_per_read=pages))
+
+
+def tuning(bench: Bench, algorithm: str, share: float, exponent: float) -> Tuning:
+    """Measure the tuned split, the usual one and a whole grid of others."""
+    option = bench.tuned(algorithm, share, exponent)
+    tuned = bench.measure(algorithm, share, exponent, option.tuned.split)[2]
+    usual = bench.measure(algorithm, share, exponent)[2]
+    grid = [
+        bench.measure(algorithm, share, exponent, split)[2]
+        for split in _grid(bench, algorithm, share)
+    ]
+    return Tuning(algorithm, share, exponent, tuned, usual, max(tuned, usual, *grid))
+
+
+def _grid(bench: Bench, algorithm: str, share: float) -> Iterator[Split]:
+    """Yield splits of a budget, coarse but over all of it."""
+    model, sizes, budget = MODELS[algorithm], bench.advisor.sizes(algorithm), bench.budget(share)
+    page_bytes = sizes.disk_bytes(min(64, sizes.page_count)) / min(64, sizes.page_count)
+    fronts: list[int | None] = [None]
+    pinned: list[int | None] = [None]
+    if model.has_front:
+        fronts = [int(budget * s) for s in _FRONT_SHARES]
+    if model.pins_pages:
+        each = sizes.pinned_bytes(sizes.page_count) / sizes.page_count
+        pinned = [int(budget * s / each) for s in _PINNED_SHARES]
+    for disk_share in _DISK_SHARES:
+        pages = max(1, min(sizes.page_count, int(budget * disk_share / page_bytes)))
+        for front in fronts:
+            for places in pinned:
+                if (front or 0) + disk_share * budget < 0.8 * budget:
+                    yield Split(pages, front, places)
+
+
+def choice(bench: Bench, share: float, exponent: float) -> Choice:
+    """Measure what `auto` takes, and every other algorithm at its own best split."""
+    ranked = bench.advisor.rank(bench.budget(share), bench.conditions(exponent), CHOICES)
+    rates = {
+        option.name: bench.measure(
+            option.name, share, exponent, bench.tuned(option.name, share, exponent).tuned.split
+        )[2]
+        for option in ranked
+    }
+    best = max(rates, key=lambda name: rates[name])
+    chosen = ranked[0].name
+    return Choice(share, exponent, chosen, rates[chosen], best, rates[best])
+
+
+def stream_input(bench: Bench, algorithm: str, share: float, exponent: float) -> StreamInput:
+    """Compare what a loop serves with the papers' equations 2 (HYBRIDJOIN) and 9 (X-HYBRIDJOIN)."""
+    measured, plan, _ = bench.measure(algorithm, share, exponent)
+    conditions, layout = bench.conditions(exponent), bench.layout
+    settings = plan.settings
+    derived = MODELS[algorithm].predict(conditions, settings, 0).tuples_per_loop
+    rows = layout.rows_per_page
+    d_s = settings.pages_per_read * rows
+    if algorithm == "hybridjoin":
+        symbols = Symbols(layout.row_count, io_s=lambda b: 0.0, page_bytes=1.0, row_bytes=1.0)
+        printed = printed_hybridjoin.stream_input(symbols, settings.places, d_s)
+        corrected = printed_hybridjoin.stream_input(symbols, settings.places, d_s, k=-2.0)
+    else:
+        d_n = getattr(settings, "pinned_pages", 0) * rows
+        about = (conditions.demand, settings.places, d_n, d_s)
+        printed = printed_xhybridjoin.stream_input_as_printed(*about)
+        corrected = printed_xhybridjoin.stream_input(*about)
+    served = measured.tuples / measured.counted("iterations")
+    return StreamInput(algorithm, share, exponent, printed, corrected, derived, served)

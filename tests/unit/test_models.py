@@ -1,0 +1,174 @@
+"""The cost models against measurements, on an emulated disk and its clock: nothing here is timed.
+
+What must be reached: a median error of at most 10 % and nine of ten points within 25 % for each
+algorithm; tuned splits at 95 % of the best that was measured; `auto` at 90 % of the best algorithm.
+"""
+
+import numpy as np
+import pytest
+
+from semistream.cost.conditions import Conditions, Layout
+from semistream.cost.demand import Demand
+from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts, at_size
+from semistream.cost.hybridjoin import IndexJoinSettings, predict
+from semistream.cost.models import MODELS
+from semistream.cost.split import USUAL, Split
+from semistream.cost.tuning import evaluate, least_budget, tune
+from semistream.errors import BudgetError
+from semistream.joins.registry import ALGORITHMS, BOUNDS
+from semistream.lab.dynamics import rate_change, skew_change
+from semistream.lab.validation import Bench, Errors, choice, points, stream_input, tuning
+
+SHARES = (0.03, 0.1)
+EXPONENTS = (0.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    folder = tmp_path_factory.mktemp("bench")
+    return Bench.build(folder, 100_000, "hdd-2007", warm_turns=4, turns=3, batch_rows=2048)
+
+
+def test_every_algorithm_has_a_model() -> None:
+    assert set(MODELS) == set(ALGORITHMS) - set(BOUNDS)
+
+
+@pytest.mark.parametrize("algorithm", MODELS)
+def test_predicted_rates(bench: Bench, algorithm: str) -> None:
+    found = list(points(bench, algorithm, SHARES, EXPONENTS, (0.5, 1.0)))
+    errors = Errors.of(found)
+    said = [(p.share, p.exponent, p.split.pages_per_read, round(p.error, 2)) for p in found]
+    assert errors.median <= 0.10, said
+    assert errors.within_25 >= 0.9, said
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("share", SHARES)
+def test_auto_is_near_the_best(bench: Bench, share: float, exponent: float) -> None:
+    chosen = choice(bench, share, exponent)
+    assert chosen.chosen_rate >= 0.9 * chosen.best_rate, chosen
+
+
+@pytest.mark.parametrize("exponent", EXPONENTS)
+@pytest.mark.parametrize("algorithm", ["meshjoin", "rmeshjoin", "hybridjoin"])
+def test_tuned_splits_are_near_the_best(bench: Bench, algorithm: str, exponent: float) -> None:
+    found = tuning(bench, algorithm, 0.05, exponent)
+    assert found.tuned >= 0.95 * found.best, found
+
+
+@pytest.mark.parametrize("exponent", EXPONENTS)
+def test_what_a_loop_serves(bench: Bench, exponent: float) -> None:
+    """Equation 9 with means is near what is measured, as printed it is far from it."""
+    x = stream_input(bench, "xhybridjoin", 0.05, exponent)
+    assert x.derived == pytest.approx(x.measured, rel=0.15)
+    assert abs(x.printed / x.measured - 1) > 0.4
+    hybrid = stream_input(bench, "hybridjoin", 0.05, exponent)
+    assert hybrid.derived == pytest.approx(hybrid.measured, rel=0.15)
+    assert abs(hybrid.printed / hybrid.measured - 1) > abs(hybrid.derived / hybrid.measured - 1)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 1.0), (1.0, 0.0)])
+def test_a_change_of_skew(bench: Bench, before: float, after: float) -> None:
+    recovery = skew_change(bench, 0.05, before, after)
+    assert recovery.retunings >= 1
+    assert recovery.windows is not None
+    assert recovery.windows <= 10, recovery
+    assert recovery.reached >= 0.9, recovery
+    assert any("Zipf" in reason for reason in recovery.reasons)
+
+
+def test_a_change_of_rate(bench: Bench) -> None:
+    recovery = rate_change(bench, 0.1, 4.0)
+    assert recovery.retunings >= 1
+    assert recovery.reached >= 0.9, recovery
+    assert any("arrive" in reason for reason in recovery.reasons)
+
+
+def test_tuning_respects_the_budget(bench: Bench) -> None:
+    for name in MODELS:
+        for share in (0.005, 0.02, 0.3):
+            sizes, budget = bench.advisor.sizes(name), bench.budget(share)
+            if budget < MODELS[name].least_bytes(sizes):
+                with pytest.raises(BudgetError, match="it needs at least"):
+                    tune(MODELS[name], sizes, budget, bench.conditions(0.8))
+                continue
+            tuned = tune(MODELS[name], sizes, budget, bench.conditions(0.8))
+            usual = evaluate(MODELS[name], sizes, budget, bench.conditions(0.8))
+            assert tuned.prediction.rate >= usual.prediction.rate
+            assert 1 <= tuned.settings.pages_per_read <= sizes.page_count
+            front = MODELS[name].front_bytes(sizes, budget, tuned.split)
+            used = (
+                front
+                + sizes.disk_bytes(tuned.settings.pages_per_read)
+                + sizes.window_bytes(tuned.settings.places)
+                + sizes.pinned_bytes(getattr(tuned.settings, "pinned_pages", 0))
+                + tuned.settings.output_rows * sizes.output_row_bytes
+                + sizes.table_bytes
+            )
+            assert used <= budget
+
+
+def test_least_budget_just_holds_the_rate(bench: Bench) -> None:
+    """`meshjoin.txt` 3.2, minimising M: a little less would not do."""
+    model, sizes = MODELS["meshjoin"], bench.advisor.sizes("meshjoin")
+    conditions = bench.conditions(0.0)
+    most = bench.relation.size_bytes
+    least = least_budget(model, sizes, conditions, 20_000, most)
+    assert least is not None
+    assert tune(model, sizes, least, conditions).prediction.rate >= 20_000
+    assert tune(model, sizes, int(least * 0.9), conditions).prediction.rate < 20_000
+    assert least_budget(model, sizes, conditions, 1e12, most) is None
+
+
+def test_more_memory_is_never_slower(bench: Bench) -> None:
+    for name in ("meshjoin", "hybridjoin", "cmeshjoin", "chybridjoin"):
+        rates = [
+            tune(MODELS[name], bench.advisor.sizes(name), bench.budget(s), bench.conditions(1.0))
+            for s in (0.02, 0.05, 0.1, 0.2)
+        ]
+        assert np.all(np.diff([r.prediction.rate for r in rates]) > 0), name
+
+
+def test_hybridjoin_tends_to_two_tuples_a_slot() -> None:
+    """Without skew and with many tuples for each load, w is 2·h_S/(n + 1) for n loads."""
+    layout = Layout(1_000, 100_000, 800.0, (800.0,), 1_000.0)
+    factors = CostFactors(IoCurve((0.0, 1e6), (0.008, 0.02)))
+    conditions = Conditions(layout, Demand.zipf(0.0, 100_000), factors)
+    many = predict(conditions, IndexJoinSettings(10, 200_000, 4_096))
+    assert many.tuples_per_loop == pytest.approx(2 * 200_000 / 101, rel=0.02)
+    few = predict(conditions, IndexJoinSettings(10, 5, 4_096))
+    assert few.tuples_per_loop == pytest.approx(1.0, abs=0.1)
+
+
+def test_whole_pages_cost_more_and_do_not_depend_on_matches() -> None:
+    layout = Layout(1_000, 100_000, 800.0, (800.0,) * 14, 1_000.0, whole_pages=True)
+    factors = CostFactors(IoCurve((0.0, 1e6), (0.008, 0.02)))
+    settings = IndexJoinSettings(10, 50, 4_096)
+    whole = predict(Conditions(layout, Demand.zipf(0.0, 100_000), factors), settings)
+    assert whole.io_s == pytest.approx(15 * factors.io(8_000) * 1.01, rel=0.02)
+
+
+def test_costs_between_two_sizes() -> None:
+    points_ = (StepCosts(100, append_s=1.0), StepCosts(10_000, append_s=3.0))
+    assert at_size(points_, 1_000).append_s == pytest.approx(2.0)
+    assert at_size(points_, 10).append_s == 1.0
+    assert at_size(points_, 10**6).append_s == 3.0
+    assert at_size((FrontCosts(5, hit_s=7.0),), 99).hit_s == 7.0
+
+
+def test_an_io_curve_goes_on_straight() -> None:
+    curve = IoCurve((100.0, 200.0), (1.0, 2.0), seek_s=0.5)
+    assert curve(400.0) == pytest.approx(4.0)
+    assert curve(150.0, follows=True) == pytest.approx(1.0)
+    assert curve.times(3.0)(150.0) == pytest.approx(4.5)
+    assert curve.plus(curve)(400.0) == pytest.approx(8.0)
+
+
+def test_usual_splits_are_kept_without_wishes(bench: Bench) -> None:
+    sizes, budget = bench.advisor.sizes("cmeshjoin"), bench.budget(0.1)
+    usual = MODELS["cmeshjoin"].settings(sizes, budget, USUAL)
+    operator_plan = bench.measure("cmeshjoin", 0.1, 0.0)[1]
+    assert usual == (operator_plan.settings, operator_plan.cached_rows)
+    wished = MODELS["cmeshjoin"].settings(sizes, budget, Split(pages_per_read=5, front_bytes=0))
+    assert wished[0].pages_per_read == 5
+    assert wished[1] == 0
