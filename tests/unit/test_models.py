@@ -172,3 +172,16 @@ def test_usual_splits_are_kept_without_wishes(bench: Bench) -> None:
     wished = MODELS["cmeshjoin"].settings(sizes, budget, Split(pages_per_read=5, front_bytes=0))
     assert wished[0].pages_per_read == 5
     assert wished[1] == 0
+
+
+def test_a_large_relation_is_looked_at_in_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout(60_000, 6_000_000, 800.0, (800.0,), 460.0)
+    factors = CostFactors(IoCurve((0.0, 1e6), (0.008, 0.02)))
+    settings = IndexJoinSettings(20, 100_000, 4_096)
+    rates = []
+    for few in (128, 10**9):
+        monkeypatch.setattr("semistream.cost.conditions._FEW_LOADS", few)
+        conditions = Conditions(layout, Demand.zipf(1.0, 6_000_000), factors)
+        rates.append(predict(conditions, settings).rate)
+    assert rates[0] == pytest.approx(rates[1], rel=0.02)
+    assert rates[0] != rates[1]

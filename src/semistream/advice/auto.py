@@ -23,13 +23,15 @@ few megabytes for a moment, are not counted in it.
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from time import perf_counter
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.advice.calibration import factors_for
-from semistream.advice.choice import RESIDENT, Advisor, Option
+from semistream.advice.choice import CHOICES, RESIDENT, SHORT_CHOICES, Advisor, Option
 from semistream.advice.situation import demand_in, layout_of, reader_for
 from semistream.columns import plain_batch
 from semistream.cost.conditions import Conditions, Layout
@@ -46,7 +48,10 @@ from semistream.joins.spec import JoinSpec, read_columns
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.telemetry import Telemetry
 from semistream.memory import MemoryLedger
+from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
+
+_Any = TypeVar("_Any")
 
 AUTO = "auto"
 HYSTERESIS = 1.15  # another choice must be better by this much
@@ -61,6 +66,7 @@ _HEADROOM = 1.25
 _FEWER = 0.6
 _STARVED = 0.05  # if the join waits this part of the time for input, arrivals set the pace
 _BUSY_LOOKS = 3  # in a row, then there is more input than it can take
+_WINDOW_SHARE = 0.6  # of the budget, for waiting tuples: what a stream must fit to be short
 _REMEMBERED = 64
 _FALLBACK = "chybridjoin"  # where R has no rows there is nothing to choose
 
@@ -122,9 +128,12 @@ class _Chosen:
     option: Option
     demand: Demand
     rate: float | None = None
+    is_short: bool = False  # the stream was expected to be
 
 
 _remembered: OrderedDict[object, _Chosen] = OrderedDict()
+# How long streams of a kind were the last time: micro-batches are often of a size.
+_streams: OrderedDict[object, int] = OrderedDict()
 
 
 class SelfTuningJoin:
@@ -151,6 +160,11 @@ class SelfTuningJoin:
         self._advisor: Advisor | None = None
         self._layout: Layout | None = None
         self.changes: list[Change] = []
+
+    @cached_property
+    def _reader(self) -> PageReader:
+        """Knows how R lies; the joins have their own."""
+        return reader_for(self._relation, self._spec, self._partition)
 
     @property
     def telemetry(self) -> Telemetry:
@@ -196,6 +210,7 @@ class SelfTuningJoin:
             self._operator = None
             reason = watch.reason
         self._finished.retunings = max(0, len(self.changes) - 1)
+        _remember(_streams, self._key(), source.row_count)
 
     def _make(self, chosen: "_Chosen | None") -> Operator:
         about = (self._relation, self._spec)
@@ -210,7 +225,8 @@ class SelfTuningJoin:
         sample = source.peek()
         if self._advisor is None:
             value_bytes = [average_value_bytes(c) for c in self._hopeful(sample).columns]
-            self._advisor = Advisor(self._relation, self._spec, value_bytes, self._partition)
+            about = (self._relation, self._spec, value_bytes, self._partition)
+            self._advisor = Advisor(*about, self._reader)
         if self._advisor.fits(self._budget_bytes):
             self._plain = RESIDENT
             return None
@@ -218,33 +234,39 @@ class SelfTuningJoin:
             return None
         demand = self.demand(source.sample())
         rate = source.rate if source.rate is not None else self._rate
-        key = self._key()
+        is_short = self._is_short(source.row_count)
+        key = (self._key(), self._factors, is_short)
         known = _remembered.get(key)
         if known is not None and known.rate == rate and not has_moved(known.demand, demand):
             _remembered.move_to_end(key)
             return known
-        chosen = self.best(demand, rate)
-        _remembered[key] = chosen
-        while len(_remembered) > _REMEMBERED:
-            _remembered.popitem(last=False)
+        chosen = self.best(demand, rate, is_short)
+        _remember(_remembered, key, chosen)
         return chosen
 
     def _hopeful(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that a join will size its structures by."""
-        reader = reader_for(self._relation, self._spec, self._partition)
         key = [batch.column(i) for i in self._spec.stream_key_indexes]
         codes, has_key = self._relation.coder.codes(key)
-        may_match = has_key & reader.may_hold(codes)
+        may_match = has_key & self._reader.may_hold(codes)
         rows = batch.filter(pa.array(may_match)) if may_match.any() else batch
         return plain_batch(rows)[:SIZED_ROWS]
 
-    def best(self, demand: Demand, rate: float | None) -> _Chosen:
+    def _is_short(self, row_count: int) -> bool:
+        """Return whether the stream will be over before a window is full, as others were."""
+        assert self._advisor is not None
+        usual = max(_streams.get(self._key(), self._budget_bytes), row_count)
+        tuple_bytes = self._advisor.sizes(SHORT_CHOICES[0]).tuple_bytes
+        return usual * tuple_bytes <= _WINDOW_SHARE * self._budget_bytes
+
+    def best(self, demand: Demand, rate: float | None, is_short: bool = False) -> _Chosen:
         """Return the best choice for a demand; with a rate, the least memory that holds it."""
         assert self._advisor is not None
         conditions = self.conditions(demand)
-        option = self._advisor.rank(self._budget_bytes, conditions)[0]
+        names = SHORT_CHOICES if is_short else CHOICES
+        option = self._advisor.rank(self._budget_bytes, conditions, names)[0]
         if rate is None:
-            return _Chosen(self._budget_bytes, option, demand)
+            return _Chosen(self._budget_bytes, option, demand, is_short=is_short)
         model, sizes = MODELS[option.name], self._advisor.sizes(option.name)
         least = least_budget(model, sizes, conditions, _HEADROOM * rate, self._budget_bytes)
         budget_bytes = self._budget_bytes if least is None else least
@@ -254,16 +276,15 @@ class SelfTuningJoin:
     def conditions(self, demand: Demand) -> Conditions:
         """Return what the model is to assume."""
         if self._layout is None:
-            reader = reader_for(self._relation, self._spec, self._partition)
-            self._layout = layout_of(reader, read_columns(self._relation, self._spec))
+            columns = read_columns(self._relation, self._spec)
+            self._layout = layout_of(self._reader, columns)
         if self._factors is None:
             self._factors = factors_for(self._relation, self._spec, self._budget_bytes)
         return Conditions(self._layout, demand, self._factors)
 
     def demand(self, sample: pa.Table) -> Demand:
         """Return the demand that a sample shows."""
-        reader = reader_for(self._relation, self._spec, self._partition)
-        return demand_in(sample, self._relation, self._spec.stream_key, reader)
+        return demand_in(sample, self._relation, self._spec.stream_key, self._reader)
 
     def _note(self, source: "_Source", chosen: "_Chosen | None", reason: str) -> None:
         option = None if chosen is None else chosen.option
@@ -276,8 +297,8 @@ class SelfTuningJoin:
         about = (relation.location, relation.snapshot, self._partition, spec.how, spec.columns)
         device = relation.reading.device
         stream = (spec.stream_key, tuple(str(t) for t in spec.stream_schema.types))
-        chosen_from = (self._budget_bytes, self._factors, device and device.name)
-        return about, stream, chosen_from, relation.reading.whole_pages
+        chosen_from = (self._budget_bytes, device and device.name, relation.reading.whole_pages)
+        return about, stream, chosen_from
 
 
 class _Watch:
@@ -303,7 +324,11 @@ class _Watch:
         if self._chosen is None or not self._is_time(self._chosen):
             return False
         started = perf_counter()
-        wants = self._has_other_rate(self._chosen) or self._has_other_demand(self._chosen)
+        wants = (
+            self._goes_on(self._chosen)
+            or self._has_other_rate(self._chosen)
+            or self._has_other_demand(self._chosen)
+        )
         self._took_s = perf_counter() - started
         if not wants:
             self._restart()
@@ -322,6 +347,12 @@ class _Watch:
             return False
         looked_s = perf_counter() - self._looked_s
         return self._join.is_emulated or looked_s * _MOST_OVERHEAD >= self._took_s
+
+    def _goes_on(self, chosen: _Chosen) -> bool:
+        if not chosen.is_short:
+            return False
+        self.reason = "there are more rows than in the streams before"
+        return True
 
     def _has_other_demand(self, chosen: _Chosen) -> bool:
         last, demand = self._last, self._join.demand(self._source.sample())
@@ -442,6 +473,13 @@ class _Source:
             self._recent_rows += len(some)
         while self._recent_rows - len(self._recent[0][0]) >= SAMPLE_ROWS:
             self._recent_rows -= len(self._recent.popleft()[0])
+
+
+def _remember(known: OrderedDict[object, _Any], key: object, value: _Any) -> None:
+    known[key] = value
+    known.move_to_end(key)
+    while len(known) > _REMEMBERED:
+        known.popitem(last=False)
 
 
 def has_moved(assumed: Demand, demand: Demand) -> bool:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 
+from semistream.advice.situation import reader_for
 from semistream.cost.conditions import Conditions
 from semistream.cost.models import MODELS
 from semistream.cost.sizes import Sizes
@@ -16,6 +17,8 @@ from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 
 RESIDENT = "resident"
+# For a stream that fits the window: no cache would be warm before it ends, and no window half full.
+SHORT_CHOICES = ("hybridjoin", "rmeshjoin", "binlj")
 # What `auto` chooses from. A page for each tuple is never best, so INLJ is only for comparison.
 CHOICES = tuple(name for name in MODELS if name not in ("inlj", "cinlj"))
 # After a coarse survey, only what comes this close to the best is tuned further.
@@ -50,22 +53,16 @@ class Advisor:
         spec: JoinSpec,
         value_bytes: Sequence[float],
         partition: int | None = None,
+        reader: PageReader | None = None,
     ) -> None:
         """Prepare for stream rows whose columns take so much each."""
         self._relation, self._spec, self._partition = relation, spec, partition
         self._value_bytes = list(value_bytes)
+        self._reader = reader or reader_for(relation, spec, partition)
 
     def fits(self, budget_bytes: int) -> bool:
         """Return whether R with the columns that are read fits a budget."""
         return self.resident_bytes <= budget_bytes
-
-    @cached_property
-    def _reader(self) -> PageReader:
-        return self._relation.reader(list(self._columns), self._partition)
-
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        return read_columns(self._relation, self._spec)
 
     @property
     def row_count(self) -> int:
@@ -75,7 +72,8 @@ class Advisor:
     @property
     def resident_bytes(self) -> int:
         """What it takes to hold R, or the partition of it that is joined."""
-        return resident.least_memory_bytes(self._reader, self._columns)
+        columns = read_columns(self._relation, self._spec)
+        return resident.least_memory_bytes(self._reader, columns)
 
     @cache  # noqa: B019  (an advisor lives as long as its join)
     def sizes(self, name: str) -> Sizes:
@@ -89,15 +87,17 @@ class Advisor:
     ) -> list[Option]:
         """Return the algorithms that can run in a budget, the best first; `BudgetError` if none."""
         surveyed: list[Option] = []
-        errors: list[BudgetError] = []
+        errors: dict[str, BudgetError] = {}
         for name in names:
             try:
                 found = survey(MODELS[name], self.sizes(name), budget_bytes, conditions)
                 surveyed.append(Option(name, found))
             except BudgetError as error:
-                errors.append(error)
+                errors[name] = error
         if not surveyed:
-            raise min(errors, key=lambda error: error.least_bytes or 0)
+            nearest = min(errors.values(), key=lambda error: error.least_bytes or 0).least_bytes
+            tied = [name for name, error in errors.items() if error.least_bytes == nearest]
+            raise errors[min(tied, key=_FAVOURITES.index)]
         best = max(option.rate for option in surveyed)
         options = [
             Option(o.name, self._refine(o, budget_bytes, conditions))

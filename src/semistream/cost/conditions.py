@@ -11,6 +11,9 @@ from semistream.cost.factors import CostFactors
 Floats = NDArray[np.float64]
 # Pages between two hits that are cheaper to read along than to skip with another request.
 READ_THROUGH_PAGES = 2
+# Of a large R, so many loads, or so many pages, are looked at closely.
+_FEW_LOADS = 128
+_FEW_PAGES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Conditions:
         cost = io(pages * layout.code_bytes, follows=not layout.part_bytes)
         if not layout.part_bytes:
             return cost
+        loads = loads.thinned()
         runs, fetched = loads.runs()
         runs = runs + breaks * fetched / pages
         for size in layout.part_bytes:
@@ -94,6 +98,23 @@ class Loads:
     matches: Floats  # of each load
     output_rows: float  # matches that are dealt with at a time
     often: Floats | None = None  # how often each load is made; equally often unless given
+
+    def thinned(self) -> "Loads":
+        """Return few enough loads to look at: those with most matches, and some of the others."""
+        count, pages = self.touched.shape
+        kept = max(_FEW_LOADS, _FEW_PAGES // pages)
+        if count <= 2 * kept:
+            return self
+        by_matches = np.argsort(-self.matches, kind="stable")
+        hot, others = by_matches[:kept], by_matches[kept:]
+        some = others[np.linspace(0, len(others) - 1, kept).astype(np.int64)]
+        often = np.ones(count) if self.often is None else self.often
+        stand_for = often[others].sum() / max(1e-300, often[some].sum())
+        chosen = np.concatenate([hot, some])
+        weights = np.concatenate([often[hot], often[some] * stand_for])
+        return replace(
+            self, touched=self.touched[chosen], matches=self.matches[chosen], often=weights
+        )
 
     def runs(self) -> tuple[Floats, Floats]:
         """Return for each load how many runs of pages are fetched, and how many pages."""
