@@ -17,7 +17,16 @@ from semistream.cost.tuning import evaluate, least_budget, tune
 from semistream.errors import BudgetError
 from semistream.joins.registry import ALGORITHMS, BOUNDS
 from semistream.lab.dynamics import rate_change, skew_change
-from semistream.lab.validation import Bench, Errors, choice, points, stream_input, tuning
+from semistream.lab.validation import (
+    Bench,
+    Errors,
+    choice,
+    choices_of,
+    points,
+    settings_of_grid,
+    stream_input,
+    tuning,
+)
 
 SHARES = (0.03, 0.1)
 EXPONENTS = (0.0, 1.0)
@@ -35,7 +44,8 @@ def test_every_algorithm_has_a_model() -> None:
 
 @pytest.mark.parametrize("algorithm", MODELS)
 def test_predicted_rates(bench: Bench, algorithm: str) -> None:
-    found = list(points(bench, algorithm, SHARES, EXPONENTS, (0.5, 1.0)))
+    grid = settings_of_grid(bench, algorithm, SHARES, EXPONENTS, (0.5, 1.0))
+    found = points(bench, grid)
     errors = Errors.of(found)
     said = [(p.share, p.exponent, p.split.pages_per_read, round(p.error, 2)) for p in found]
     assert errors.median <= 0.10, said
@@ -45,7 +55,7 @@ def test_predicted_rates(bench: Bench, algorithm: str) -> None:
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("share", SHARES)
 def test_auto_is_near_the_best(bench: Bench, share: float, exponent: float) -> None:
-    chosen = choice(bench, share, exponent)
+    chosen = choice(choices_of(bench, share, exponent), bench)
     assert chosen.chosen_rate >= 0.9 * chosen.best_rate, chosen
 
 

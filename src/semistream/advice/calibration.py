@@ -5,9 +5,9 @@ and disk buffers of two; a stopwatch says how long each step took and the teleme
 done. What a step costs is then a least-squares fit over the runs: so much for each time, so much
 for each loop whatever is in it. Reading is timed by itself, request size by request size.
 
-Each run is made in several rounds, the middle one of which counts, and compared at one pace of the
-machine (`lab/pace.py`). How sure the factors are: by how much rounds differ from each other, and
-how far the runs are from their fit.
+A disturbance only ever makes a run slower, so each is made in several rounds and the fastest one
+counts. How sure the factors are: by how much rounds differ from each other, and how far the runs
+are from their fit.
 """
 
 import hashlib
@@ -37,7 +37,6 @@ from semistream.joins.diskbuffer import DiskBuffer
 from semistream.joins.registry import make_operator
 from semistream.joins.spec import Columns, JoinSpec, read_columns, resolve
 from semistream.joins.stopwatch import Stopwatch
-from semistream.lab.pace import Pacer
 from semistream.lab.service import ServiceRate, Spell, measure_service
 from semistream.relation.device import Reading
 from semistream.relation.layout import part_names
@@ -72,7 +71,11 @@ class Calibration:
     measured: str
     seconds: float
     is_brief: bool
-    pace_s: float  # of the machine, to which the factors are normalised; 0 if they are not
+
+    @property
+    def tuple_s(self) -> float:
+        """What a tuple costs, all steps together, to compare calibrations by."""
+        return sum(p.tuple_s + p.output_s + p.probe_s for p in self.factors.index)
 
     @property
     def typical_deviation(self) -> float:
@@ -113,7 +116,6 @@ def calibrate(
         datetime.now(UTC).isoformat(timespec="seconds"),
         perf_counter() - started,
         brief,
-        runs.best_pace_s,
     )
 
 
@@ -258,8 +260,6 @@ class _Runs:
         self._front: list[_Run] = []
         self._pinned: list[_Run] = []
         self._rounds = 1 if brief else 3
-        self._pacer = None if brief else Pacer()
-        self.best_pace_s = 0.0 if self._pacer is None else self._pacer.seconds()
         self.count = len(budgets) * (3 if brief else 6) * self._rounds
 
     def all(self) -> Iterator[None]:
@@ -280,10 +280,10 @@ class _Runs:
 
     def fit(self, io: IoCurve) -> tuple[CostFactors, dict[str, float]]:
         """Return the factors that explain the runs best, and how well they do."""
-        scan, scan_deviation = _steps(_typical(self._scan), "scan", self._rows_scanned)
-        index, index_deviation = _steps(_typical(self._index), "index", _tuples)
-        front, front_deviation = _front_costs(_typical(self._front), "front")
-        pinned, pinned_deviation = _front_costs(_typical(self._pinned or self._front), "pinned")
+        scan, scan_deviation = _steps(_calm(self._scan), "scan", self._rows_scanned)
+        index, index_deviation = _steps(_calm(self._index), "index", _tuples)
+        front, front_deviation = _front_costs(_calm(self._front), "front")
+        pinned, pinned_deviation = _front_costs(_calm(self._pinned or self._front), "pinned")
         resident_s = front[-1].look_up_s + front[-1].hit_s + index[-1].read_s
         io = io.times(self._io_scale(io))
         factors = CostFactors(io, scan, index, front, pinned, resident_s)
@@ -296,10 +296,9 @@ class _Runs:
         demand = Demand.zipf(0.0, max(1, self._layout.row_count))
         conditions = Conditions(self._layout, demand, CostFactors(io))
         scales = []
-        for run in _typical(self._scan) + _typical(self._index):
+        for run in _calm(self._scan) + _calm(self._index):
             predicted = MODELS[run.algorithm].predict(conditions, run.settings, 0)
             took = run.measured.seconds("io") / max(1, _loops(run.measured))
-            took *= (self.best_pace_s or 1.0) / run.pace_s
             if predicted.io_s > 0 and took > 0:
                 scales.append(took / predicted.io_s)
         return float(np.median(scales)) if scales else 1.0
@@ -315,7 +314,6 @@ class _Runs:
         """Run a join for a moment, keep what was measured, and return its b."""
         relation, spec = self._relation, self._spec
         operator = make_operator(algorithm, relation, spec, budget_bytes, self._partition, split)
-        pace_s = self._pace()
         spell = Spell(2, 2, most_s=0.15 if self._brief else 0.25)
         try:
             measured = measure_service(
@@ -333,16 +331,8 @@ class _Runs:
             # Runs with one budget count as one size, whatever their disk buffers leave.
             same = [run.rows for run in into if run.budget_bytes == budget_bytes]
             rows = same[0] if same else rows
-            pace_s = (pace_s + self._pace()) / 2
-            into.append(_Run(algorithm, rows, budget_bytes, plan.settings, measured, pace_s))
+            into.append(_Run(algorithm, rows, budget_bytes, plan.settings, measured))
         return int(plan.settings.pages_per_read)
-
-    def _pace(self) -> float:
-        if self._pacer is None:
-            return 1.0
-        pace_s = self._pacer.seconds()
-        self.best_pace_s = min(self.best_pace_s, pace_s)
-        return pace_s
 
     def _stream(self, exponent: float) -> Iterator[pa.RecordBatch]:
         """Yield stream tuples without end: keys of R, and any values beside them."""
@@ -375,12 +365,11 @@ class _Run:
     budget_bytes: int
     settings: Settings
     measured: ServiceRate
-    pace_s: float  # of the machine at the time
 
     @property
     def tuple_s(self) -> float:
-        """What a tuple took by the machine's pace, the time outside of the join left out."""
-        return 1 / self.measured.own_rate / self.pace_s
+        """What a tuple took, the time outside of the join left out."""
+        return 1 / self.measured.own_rate
 
 
 def _rounds_of(runs: list[_Run]) -> list[list[_Run]]:
@@ -392,10 +381,9 @@ def _rounds_of(runs: list[_Run]) -> list[list[_Run]]:
     return list(alike.values())
 
 
-def _typical(runs: list[_Run]) -> list[_Run]:
-    """Return the middle one of each run's rounds."""
-    ordered = [sorted(rounds, key=lambda run: run.tuple_s) for rounds in _rounds_of(runs)]
-    return [rounds[(len(rounds) - 1) // 2] for rounds in ordered]
+def _calm(runs: list[_Run]) -> list[_Run]:
+    """Return the fastest round of each: what disturbs a run only ever makes it slower."""
+    return [min(rounds, key=lambda run: run.tuple_s) for rounds in _rounds_of(runs)]
 
 
 def _spread(runs: list[_Run]) -> float:
@@ -442,13 +430,12 @@ class _Fit:
 def _fit(runs: list[_Run], step: str, count: Callable[[ServiceRate], float]) -> _Fit:
     """Fit seconds = c(size)·count + c_0·loops over the runs, by the least relative deviations."""
     sizes = sorted({run.rows for run in runs})
-    best = min(run.pace_s for run in runs)
     matrix = np.zeros((len(runs), len(sizes) + 1))
     seconds = np.zeros(len(runs))
     for i, run in enumerate(runs):
         matrix[i, sizes.index(run.rows)] = count(run.measured)
         matrix[i, -1] = _loops(run.measured)
-        seconds[i] = run.measured.seconds(step) * best / run.pace_s
+        seconds[i] = run.measured.seconds(step)
     usable = (seconds > 0) & (matrix[:, :-1].sum(axis=1) > 0)
     if not usable.any():
         return _Fit(dict.fromkeys(sizes, 0.0), 0.0, 0.0)

@@ -1,8 +1,9 @@
 """How good the cost models are: predictions against measurements, choices against the best.
 
 On an emulated device only its clock counts, so everything here can be repeated and asserted. On the
-real device the service rate is that of a join alone, at the machine's best pace (`lab/pace.py`):
-the middle one of several rounds.
+real device the service rate is that of a join alone, the best of several rounds: what disturbs a
+run only ever makes it slower. The rounds of a run lie far apart, with all others in between, and
+calibration is done before and after them, the calmer one of which counts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
+from typing import TypeAlias
 
 import numpy as np
 
@@ -27,7 +29,6 @@ from semistream.cost.split import USUAL, Split
 from semistream.joins.operator import Plan
 from semistream.joins.registry import make_operator
 from semistream.joins.spec import JoinSpec, read_columns, resolve
-from semistream.lab.pace import Pacer
 from semistream.lab.service import ServiceRate, Spell, measure_service
 from semistream.relation.build import build_relation
 from semistream.relation.device import EmulatedDevice, Reading
@@ -39,10 +40,12 @@ SHARES = (0.01, 0.02, 0.05, 0.1)
 EXPONENTS = (0.0, 0.5, 1.0, 1.2)
 BUFFERS = (0.25, 1.0, 2.0)  # disk buffers, as multiples of the usual one
 ONE_PAGE_EACH = ("inlj", "cinlj")
-_FRONT_SHARES = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 6, 1 / 4, 1 / 2)
+_FRONT_SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 _PINNED_SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
-_DISK_SHARES = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
-_ROUNDS = 3
+_DISK_SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
+
+
+Key: TypeAlias = tuple[str, float, float, Split]  # algorithm, share, exponent, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +76,17 @@ class Errors:
     median: float
     within_25: float
     worst: float
+    bias: float  # the median with its sign
 
     @classmethod
     def of(cls, points: Sequence[Point]) -> "Errors":
         """Sum up the points of one algorithm."""
+        bias = float(np.median([point.error for point in points]))
         errors = np.abs([point.error for point in points])
         within = float(np.mean(errors <= 0.25))
         worst = float(errors.max())
-        return cls(points[0].algorithm, len(points), float(np.median(errors)), within, worst)
+        name, median = points[0].algorithm, float(np.median(errors))
+        return cls(name, len(points), median, within, worst, bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +138,8 @@ class Bench:
     turns: float = 2
     most_tuples: float = 15e6
     batch_rows: int = 8192
-    _pacer: Pacer | None = field(default=None, init=False)
-    _known: dict[object, tuple[ServiceRate, Plan, float]] = field(default_factory=dict, init=False)
+    rounds: int = 1
+    _known: dict[Key, tuple[ServiceRate, Plan, float]] = field(default_factory=dict, init=False)
 
     @classmethod
     def build(cls, folder: Path, rows: int, device: str | None, **options: float) -> "Bench":
@@ -170,6 +176,13 @@ class Bench:
         assert self.calibration is not None
         return self.calibration.factors
 
+    def use_calmer(self, calibration: Calibration) -> None:
+        """Keep the faster of two calibrations."""
+        assert self.calibration is not None
+        if calibration.tuple_s < self.calibration.tuple_s:
+            self.calibration = calibration
+            self.__dict__.pop("factors", None)
+
     def conditions(self, exponent: float) -> Conditions:
         """Return what the model is told."""
         return Conditions(self.layout, Demand.zipf(exponent, self.relation.row_count), self.factors)
@@ -184,11 +197,20 @@ class Bench:
         """Return what was measured, how the budget was split, and the service rate."""
         key = (algorithm, share, exponent, split)
         if key not in self._known:
-            rounds = 1 if self.device is not None else _ROUNDS
-            runs = [self._measure(algorithm, share, exponent, split) for _ in range(rounds)]
-            runs.sort(key=lambda run: run[2])
-            self._known[key] = runs[len(runs) // 2]
+            self._keep_better(key)
         return self._known[key]
+
+    def measure_in_rounds(self, keys: Sequence[Key]) -> Iterator[None]:
+        """Measure many settings, round after round, yielding after each; the best will count."""
+        for _ in range(self.rounds):
+            for key in dict.fromkeys(keys):
+                self._keep_better(key)
+                yield
+
+    def _keep_better(self, key: Key) -> None:
+        measured = self._measure(*key)
+        if key not in self._known or measured[2] > self._known[key][2]:
+            self._known[key] = measured
 
     def _measure(
         self, algorithm: str, share: float, exponent: float, split: Split
@@ -197,16 +219,11 @@ class Bench:
         relation = self.relation.read_by(Reading(device))
         operator = make_operator(algorithm, relation, self.spec, self.budget(share), None, split)
         stream = self.workload.endless(exponent, self._batch_rows(algorithm))
-        before = self._pace()
         clock = perf_counter if device is None else lambda: device.now_s
         spell = self._spell(algorithm)
         measured = measure_service(operator, self.layout.page_count, stream, clock, spell)
         plan: Plan = operator.plan  # type: ignore[attr-defined]
-        if device is not None:
-            return measured, plan, measured.rate
-        pace = (before + self._pace()) / 2
-        assert self.calibration is not None
-        return measured, plan, measured.own_rate * pace / self.calibration.pace_s
+        return measured, plan, measured.own_rate if device is None else measured.rate
 
     def _spell(self, algorithm: str) -> Spell:
         # A cache must have learnt what it can before it is measured.
@@ -220,12 +237,6 @@ class Bench:
 
     def _batch_rows(self, algorithm: str) -> int:
         return 256 if algorithm in ONE_PAGE_EACH else self.batch_rows
-
-    def _pace(self) -> float:
-        if self.device is not None:
-            return 1.0
-        self._pacer = self._pacer or Pacer()
-        return self._pacer.seconds()
 
     def point(self, algorithm: str, share: float, exponent: float, split: Split = USUAL) -> Point:
         """Predict and measure."""
@@ -248,26 +259,45 @@ class Bench:
         return self.advisor.rank(self.budget(share), self.conditions(exponent), [algorithm])[0]
 
 
-def points(
+def settings_of_grid(
     bench: Bench,
     algorithm: str,
     shares: Sequence[float] = SHARES,
     exponents: Sequence[float] = EXPONENTS,
     buffers: Sequence[float] = BUFFERS,
-) -> Iterator[Point]:
-    """Yield predictions and measurements over a grid of budgets, skews and disk buffers.
+) -> list[Key]:
+    """Return a grid of budgets, skews and disk buffers.
 
     `cinlj` learns one tuple at a time, so only its smallest cache is warm in reasonable time.
     """
-    shares = shares[:1] if algorithm == "cinlj" else shares
-    for exponent in exponents:
-        for share in shares:
-            settings, _ = MODELS[algorithm].settings(
-                bench.advisor.sizes(algorithm), bench.budget(share), USUAL
-            )
-            for times in (1.0,) if algorithm in ONE_PAGE_EACH else buffers:
-                pages = max(1, round(times * settings.pages_per_read))
-                yield bench.point(algorithm, share, exponent, Split(pages_per_read=pages))
+    keys: list[Key] = []
+    for share in shares[:1] if algorithm == "cinlj" else shares:
+        sizes = bench.advisor.sizes(algorithm)
+        usual, _ = MODELS[algorithm].settings(sizes, bench.budget(share), USUAL)
+        for times in (1.0,) if algorithm in ONE_PAGE_EACH else buffers:
+            pages = max(1, round(times * usual.pages_per_read))
+            keys += [(algorithm, share, e, Split(pages_per_read=pages)) for e in exponents]
+    return keys
+
+
+def points(bench: Bench, keys: Sequence[Key]) -> list[Point]:
+    """Return predictions and measurements."""
+    return [bench.point(*key) for key in keys]
+
+
+def choices_of(bench: Bench, share: float, exponent: float) -> list[Key]:
+    """Return each algorithm that `auto` chooses from, at its best split, what it takes first."""
+    ranked = bench.advisor.rank(bench.budget(share), bench.conditions(exponent), CHOICES)
+    tuned = [bench.tuned(option.name, share, exponent) for option in ranked]
+    return [(option.name, share, exponent, option.tuned.split) for option in tuned]
+
+
+def choice(keys: Sequence[Key], bench: Bench) -> Choice:
+    """Compare what `auto` takes, the first, with every other algorithm."""
+    rates = {key[0]: bench.measure(*key)[2] for key in keys}
+    best = max(rates, key=lambda name: rates[name])
+    chosen, share, exponent, _ = keys[0]
+    return Choice(share, exponent, chosen, rates[chosen], best, rates[best])
 
 
 def tuning(bench: Bench, algorithm: str, share: float, exponent: float) -> Tuning:
@@ -299,20 +329,6 @@ def _grid(bench: Bench, algorithm: str, share: float) -> Iterator[Split]:
             for places in pinned:
                 if (front or 0) + disk_share * budget < 0.8 * budget:
                     yield Split(pages, front, places)
-
-
-def choice(bench: Bench, share: float, exponent: float) -> Choice:
-    """Measure what `auto` takes, and every other algorithm at its own best split."""
-    ranked = bench.advisor.rank(bench.budget(share), bench.conditions(exponent), CHOICES)
-    rates = {
-        option.name: bench.measure(
-            option.name, share, exponent, bench.tuned(option.name, share, exponent).tuned.split
-        )[2]
-        for option in ranked
-    }
-    best = max(rates, key=lambda name: rates[name])
-    chosen = ranked[0].name
-    return Choice(share, exponent, chosen, rates[chosen], best, rates[best])
 
 
 def stream_input(bench: Bench, algorithm: str, share: float, exponent: float) -> StreamInput:
