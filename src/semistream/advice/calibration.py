@@ -47,7 +47,7 @@ from semistream.workload.zipf import zipf_ranks
 Progress = Callable[[int, int], None]  # steps done, steps in all
 
 FOLDER_VARIABLE = "SEMISTREAM_CACHE"
-_FORMAT = 1
+_FORMAT = 2
 _SHARES = (0.01, 0.03, 0.1)  # of R, for the windows
 _MOST_BYTES = 64_000_000
 _LEAST_BYTES = 1_000_000
@@ -405,13 +405,15 @@ def _steps(
         "output": lambda run: run.counted("matched_pairs"),
     }
     fits = {step: _fit(runs, step, count) for step, count in often.items()}
-    loops = sum(fit.each_loop_s for fit in fits.values())
+    loops = fits["probe"].each_loop_s + fits["output"].each_loop_s
+    entries = sum(fits[step].each_loop_s for step in ("read", "append", "expire"))
     rest = [r.measured.seconds("loop") / max(1, _loops(r.measured)) for r in runs]
     points = tuple(
         StepCosts(
             size,
             **{f"{step}_s": fit.at[size] for step, fit in fits.items()},
             loop_s=loops + float(np.median(rest)),
+            entry_s=entries,
         )
         for size in sorted({run.rows for run in runs})
     )

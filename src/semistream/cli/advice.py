@@ -51,6 +51,7 @@ def _show(calibration: Calibration, console: Console) -> None:
         ("c_H probe", "probe"),
         ("c_O result", "output"),
         ("c_0 loop", "loop"),
+        ("c_0 entry", "entry"),
     )
     looks = (("look up", "look_up"), ("hit", "hit"), ("learn", "learn"))
     families = (

@@ -10,6 +10,7 @@ field               symbol                                                      
 `probe_s`           c_H: probing with one row (scan) or one tuple (index)       table 1
 `output_s`          c_O: creating a result tuple                                table 1
 `loop_s`            (ours) what a loop costs however little it does
+`entry_s`           (ours) what letting tuples in and out costs however few they are
 `look_up_s`         (ours) a look-up in the front stage
 `hit_s`             (ours) creating a result tuple from the front stage
 `learn_s`           (ours) telling the front stage of one match of the back stage
@@ -83,6 +84,7 @@ class StepCosts:
     probe_s: float = 0.0
     output_s: float = 0.0
     loop_s: float = 0.0
+    entry_s: float = 0.0
 
     @property
     def tuple_s(self) -> float:

@@ -150,6 +150,7 @@ def _loop(
     matches = conditions.match_share * served
     loads = Loads(pages, touched, conditions.match_share * waiting, per_piece, often)
     io_s = conditions.io_seconds(loads)
-    loop_s = io_s + served * (step.tuple_s + step.probe_s) + matches * step.output_s + step.loop_s
+    loop_s = io_s + served * (step.tuple_s + step.probe_s) + matches * step.output_s
+    loop_s += step.loop_s + step.entry_s
     stay_s = settings.waiting_tuples / served * loop_s  # Little's law
     return Prediction(loop_s, served, pages, stay_s, io_s=io_s)

@@ -139,8 +139,13 @@ def _doubling(page_count: int) -> list[int]:
     return [*(p for p in powers if p < page_count), max(1, page_count)]
 
 
-def predict(conditions: Conditions, settings: MeshJoinSettings) -> Prediction:
-    """Return what a loop costs and serves (equations 2 and 3).
+def predict_reduced(conditions: Conditions, settings: MeshJoinSettings) -> Prediction:
+    """Return the same for R-MESHJOIN, which lets a whole window in at once, once a cycle."""
+    return predict(conditions, settings, 1 / settings.reads_per_cycle)
+
+
+def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float = 1.0) -> Prediction:
+    """Return what a loop costs and serves (equations 2 and 3), with so many entries a loop.
 
     ::
 
@@ -165,5 +170,6 @@ def predict(conditions: Conditions, settings: MeshJoinSettings) -> Prediction:
         + pages * layout.rows_per_page * step.probe_s
         + matches * step.output_s
         + step.loop_s
+        + entries * step.entry_s
     )
     return Prediction(loop_s, entering, pages, loop_s * reads / 2, io_s=io_s)

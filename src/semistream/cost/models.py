@@ -85,7 +85,7 @@ MODELS: dict[str, Model] = {
     "binlj": _index_model("binlj", hybridjoin.predict_sweep),
     "meshjoin": Model(*_MESH),
     "rmeshjoin": Model(
-        meshjoin.least_reduced_bytes, meshjoin.reduced_settings_for_budget, meshjoin.predict
+        meshjoin.least_reduced_bytes, meshjoin.reduced_settings_for_budget, meshjoin.predict_reduced
     ),
     "hybridjoin": _index_model("hybridjoin", hybridjoin.predict),
     "xhybridjoin": Model(

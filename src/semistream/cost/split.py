@@ -1,8 +1,8 @@
 """How a budget is split: the shares that all algorithms begin with, and the parts they share.
 
 Measured on R of 3.5M × 120 B at 1 %, 5 % and 10 % (`docs/decisions.md`). With a smaller disk buffer
-the fixed cost of a read weighs more, with a larger one fewer tuples share it. The cost model will
-choose per machine.
+the fixed cost of a read weighs more, with a larger one fewer tuples share it. `auto` chooses by the
+cost model instead (`cost/tuning.py`).
 """
 
 from bisect import bisect_right

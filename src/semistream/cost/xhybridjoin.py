@@ -24,8 +24,8 @@ from semistream.cost.prediction import Prediction
 from semistream.cost.sizes import Sizes
 from semistream.cost.split import USUAL, Split
 
-# Measured on Zipf 1 (`docs/algorithms/xhybridjoin.md`): what more pinned pages settle is soon worth
-# less than the tuples that could wait in their place.
+# For those who name the algorithm: between the nothing that is best without skew and what strong
+# skew wants. `docs/model-validation.md` has what it loses against the tuned share.
 PINNED_SHARE = 1 / 4
 
 

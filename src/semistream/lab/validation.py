@@ -233,7 +233,8 @@ class Bench:
         if algorithm in ONE_PAGE_EACH:
             # A turn of R is a tuple for each page: hundreds of them, and cheap, unless they hit.
             times, most = (400, 20_000) if algorithm == "cinlj" else (1, 2_000)
-        return Spell(times * self.warm_turns, times * self.turns, most, most_s)
+            most_s = float("inf")
+        return Spell(times * self.warm_turns, times * self.turns, most, times * most_s)
 
     def _batch_rows(self, algorithm: str) -> int:
         return 256 if algorithm in ONE_PAGE_EACH else self.batch_rows
