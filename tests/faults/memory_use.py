@@ -45,7 +45,7 @@ def run(relation: ss.Relation, algorithm: str, kind: str, batches: int, memory: 
     assert operator is not None
     for _ in operator.join(source):
         pass
-    return operator.ledger.peak_bytes
+    return operator.telemetry.memory_bytes_peak
 
 
 def main(location: str, algorithm: str, kind: str, memory: int, batches: int) -> None:

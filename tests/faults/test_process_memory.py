@@ -66,7 +66,16 @@ def test_growth_with_a_stream_that_mostly_misses(location: str) -> None:
 
 @pytest.mark.parametrize(
     "algorithm",
-    ["hybridjoin", "xhybridjoin", "binlj", "rmeshjoin", "cmeshjoin", "chybridjoin", "cbinlj"],
+    [
+        "auto",
+        "hybridjoin",
+        "xhybridjoin",
+        "binlj",
+        "rmeshjoin",
+        "cmeshjoin",
+        "chybridjoin",
+        "cbinlj",
+    ],
 )
 @pytest.mark.parametrize("kind", ["texts", "skewed"])
 def test_growth_of_the_other_joins(location: str, algorithm: str, kind: str) -> None:

@@ -16,8 +16,8 @@ drain of one window and a cold front stage.
 With an expected `rate` the join takes only as much of the budget as holds that rate, and more or
 less of it as the arrivals become more or fewer.
 
-Memory: the budget is the running join's. The sample, `SAMPLE_ROWS` keys, and the model's arrays, a
-few megabytes for a moment, are not counted in it.
+Memory: the budget is the running join's. Not counted in it: the sample, `SAMPLE_ROWS` keys; another
+copy of the page table; and the model's arrays, a few megabytes for a moment.
 """
 
 from collections import OrderedDict, deque
@@ -67,6 +67,7 @@ _FEWER = 0.6
 _STARVED = 0.05  # if the join waits this part of the time for input, arrivals set the pace
 _BUSY_LOOKS = 3  # in a row, then there is more input than it can take
 _WINDOW_SHARE = 0.6  # of the budget, for waiting tuples: what a stream must fit to be short
+_TUPLE_BYTES = 30  # about what a waiting tuple takes besides its values
 _REMEMBERED = 64
 _FALLBACK = "chybridjoin"  # where R has no rows there is nothing to choose
 
@@ -157,7 +158,7 @@ class SelfTuningJoin:
         self._plain = _FALLBACK
         self._finished = Telemetry()
         self._operator: Operator | None = None
-        self._advisor: Advisor | None = None
+        self._value_bytes: list[float] = []
         self._layout: Layout | None = None
         self.changes: list[Change] = []
 
@@ -222,15 +223,13 @@ class SelfTuningJoin:
 
     def _choose(self, source: "_Source") -> "_Chosen | None":
         """Return what to run next; nothing to choose if all of R can be held in memory."""
-        sample = source.peek()
-        if self._advisor is None:
-            value_bytes = [average_value_bytes(c) for c in self._hopeful(sample).columns]
-            about = (self._relation, self._spec, value_bytes, self._partition)
-            self._advisor = Advisor(*about, self._reader)
-        if self._advisor.fits(self._budget_bytes):
+        if not self._value_bytes:
+            rows = self._hopeful(source.peek())
+            self._value_bytes = [average_value_bytes(column) for column in rows.columns]
+        if self._advisor().fits(self._budget_bytes):
             self._plain = RESIDENT
             return None
-        if not self._advisor.row_count:
+        if not self._reader.row_count:
             return None
         demand = self.demand(source.sample())
         rate = source.rate if source.rate is not None else self._rate
@@ -252,22 +251,25 @@ class SelfTuningJoin:
         rows = batch.filter(pa.array(may_match)) if may_match.any() else batch
         return plain_batch(rows)[:SIZED_ROWS]
 
+    def _advisor(self) -> Advisor:
+        """Return a new advisor: it holds page tables, which are not to stay while a join runs."""
+        about = (self._relation, self._spec, self._value_bytes, self._partition)
+        return Advisor(*about, self._reader)
+
     def _is_short(self, row_count: int) -> bool:
         """Return whether the stream will be over before a window is full, as others were."""
-        assert self._advisor is not None
         usual = max(_streams.get(self._key(), self._budget_bytes), row_count)
-        tuple_bytes = self._advisor.sizes(SHORT_CHOICES[0]).tuple_bytes
+        tuple_bytes = sum(self._value_bytes) + _TUPLE_BYTES
         return usual * tuple_bytes <= _WINDOW_SHARE * self._budget_bytes
 
     def best(self, demand: Demand, rate: float | None, is_short: bool = False) -> _Chosen:
         """Return the best choice for a demand; with a rate, the least memory that holds it."""
-        assert self._advisor is not None
-        conditions = self.conditions(demand)
+        advisor, conditions = self._advisor(), self.conditions(demand)
         names = SHORT_CHOICES if is_short else CHOICES
-        option = self._advisor.rank(self._budget_bytes, conditions, names)[0]
+        option = advisor.rank(self._budget_bytes, conditions, names)[0]
         if rate is None:
             return _Chosen(self._budget_bytes, option, demand, is_short=is_short)
-        model, sizes = MODELS[option.name], self._advisor.sizes(option.name)
+        model, sizes = MODELS[option.name], advisor.sizes(option.name)
         least = least_budget(model, sizes, conditions, _HEADROOM * rate, self._budget_bytes)
         budget_bytes = self._budget_bytes if least is None else least
         tuned = tune(model, sizes, budget_bytes, conditions)

@@ -21,6 +21,12 @@ RESIDENT = "resident"
 SHORT_CHOICES = ("hybridjoin", "rmeshjoin", "binlj")
 # What `auto` chooses from. A page for each tuple is never best, so INLJ is only for comparison.
 CHOICES = tuple(name for name in MODELS if name not in ("inlj", "cinlj"))
+# Whose parts take the same as another's.
+_LIKE = {
+    **dict.fromkeys(("inlj", "binlj", "xhybridjoin"), "hybridjoin"),
+    **dict.fromkeys(("cinlj", "cbinlj"), "chybridjoin"),
+    "rmeshjoin": "meshjoin",
+}
 # After a coarse survey, only what comes this close to the best is tuned further.
 _CLOSE = 0.7
 # Between options as good as each other the model cannot tell; then the first of these is taken.
@@ -75,10 +81,12 @@ class Advisor:
         columns = read_columns(self._relation, self._spec)
         return resident.least_memory_bytes(self._reader, columns)
 
-    @cache  # noqa: B019  (an advisor lives as long as its join)
     def sizes(self, name: str) -> Sizes:
         """Return the sizes of an algorithm's parts."""
-        # Two families of joins, with and without a front stage; within each, sizes are the same.
+        return self._sizes(_LIKE.get(name, name))
+
+    @cache  # noqa: B019  (an advisor does not live long)
+    def _sizes(self, name: str) -> Sizes:
         operator = make_operator(name, self._relation, self._spec, 1, self._partition)
         return operator.size_up(self._value_bytes)  # type: ignore[attr-defined, no-any-return]
 
