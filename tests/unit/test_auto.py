@@ -180,6 +180,8 @@ def test_calibration_is_measured_and_kept(
         assert min(point.read_s, point.output_s, point.probe_s, point.loop_s) > 0
     assert all(np.diff(calibration.factors.io.seconds) >= 0)
     assert calibration.typical_deviation > 0
+    assert calibration.stream_bytes == 8 + 4 + 8
+    assert 1.0 < calibration.fudge("scan") < 4.8 > calibration.fudge("index") > 1.0
     store(calibration, relation, spec)
     assert load(relation, spec) == calibration
     # Another stream with the same relation: better than nothing.

@@ -26,7 +26,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.advice.situation import layout_of, reader_for
+from semistream.advice.choice import Advisor
+from semistream.advice.situation import layout_of, reader_for, stream_value_bytes
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts
@@ -47,7 +48,7 @@ from semistream.workload.zipf import zipf_ranks
 Progress = Callable[[int, int], None]  # steps done, steps in all
 
 FOLDER_VARIABLE = "SEMISTREAM_CACHE"
-_FORMAT = 2
+_FORMAT = 3
 _SHARES = (0.01, 0.03, 0.1)  # of R, for the windows
 _MOST_BYTES = 64_000_000
 _LEAST_BYTES = 1_000_000
@@ -58,6 +59,7 @@ _BATCH_ROWS = 65_536
 _READ_PAGES = (1, 4, 16, 64, 256, 1024)
 _READS = 9
 _SEED = 7
+_FAMILIES = {"scan": "meshjoin", "index": "hybridjoin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,12 @@ class Calibration:
     measured: str
     seconds: float
     is_brief: bool
+    stream_bytes: float  # v_S: a stream tuple's values
+    waiting_bytes: dict[str, float]  # what such a tuple takes while it waits, by kind of join
+
+    def fudge(self, family: str) -> float:
+        """Return f of `meshjoin.txt`: what H takes beyond the tuples, with 4 bytes of Q apart."""
+        return (self.waiting_bytes[family] - 4) / self.stream_bytes
 
     @property
     def tuple_s(self) -> float:
@@ -106,6 +114,8 @@ def calibrate(
             progress(done, runs.count)
     io, io_deviation = _io_curve(reader_for(relation, spec, partition), runs.read_columns)
     factors, deviation = runs.fit(io)
+    value_bytes = stream_value_bytes(relation, spec)
+    advisor = Advisor(relation, spec, value_bytes, partition)
     if progress is not None:
         progress(runs.count, runs.count)
     return Calibration(
@@ -116,6 +126,8 @@ def calibrate(
         datetime.now(UTC).isoformat(timespec="seconds"),
         perf_counter() - started,
         brief,
+        sum(value_bytes),
+        {family: float(advisor.sizes(name).tuple_bytes) for family, name in _FAMILIES.items()},
     )
 
 

@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from semistream.advice.calibration import Calibration, calibrate, load, store, usual_spec
 from semistream.advice.choice import RESIDENT, Advisor, Option
-from semistream.advice.situation import demand_in, layout_of, reader_for
+from semistream.advice.situation import demand_in, layout_of, reader_for, stream_value_bytes
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
 from semistream.cost.models import MODELS
 from semistream.cost.sizes import Sizes
 from semistream.cost.tuning import least_budget
 from semistream.errors import BudgetError, OptionError
-from semistream.joins.rows import average_value_bytes
 from semistream.joins.spec import Columns, JoinSpec, On, read_columns, resolve
 from semistream.relation.relation import Relation
 from semistream.units import format_bytes, parse_bytes
@@ -98,7 +97,8 @@ class Explanation:
         ]
 
     def _table(self) -> list[str]:
-        titles = ["algorithm", "tuples/s", "of best", "hits", "b", "waiting", "stay", "pages/tuple"]
+        titles = ["algorithm", "tuples/s", "of best", "hits", "b", "window", "stay", "pages/tuple"]
+        titles += ["wait"] * bool(self.rate)
         lines = [
             [
                 row.algorithm,
@@ -107,8 +107,9 @@ class Explanation:
                 f"{row.hit_ratio:.0%}",
                 f"{row.pages_per_read:,}",
                 f"{row.waiting_tuples:,}",
-                _seconds(row.stay_s + (row.waiting_s or 0.0)),
+                _seconds(row.stay_s),
                 f"{row.pages_per_tuple:.2g}",
+                *([] if row.waiting_s is None else [_seconds(row.waiting_s)]),
             ]
             for row in self.ranking
         ]
@@ -206,7 +207,8 @@ class _Explainer:
         self._tasks = relation.partition_count
         sizes = [p.row_count for p in relation.manifest.partitions]
         self._partition = sizes.index(max(sizes)) if self._tasks > 1 else None
-        self._advisor = Advisor(relation, spec, self._value_bytes(), self._partition)
+        value_bytes = stream_value_bytes(relation, spec, sample)
+        self._advisor = Advisor(relation, spec, value_bytes, self._partition)
 
     def explain(self, memory_bytes: int, rate: float | None, skew: float | None) -> Explanation:
         relation, tasks = self._relation, self._tasks
@@ -223,7 +225,7 @@ class _Explainer:
         ranking = [self._row(option, rate) for option in options]
         resident_bytes = self._advisor.resident_bytes
         if resident_bytes <= budget:
-            ranking.insert(0, self._resident_row())
+            ranking.insert(0, self._resident_row(rate))
         best = options[0]
         # Any join that begins with all of R reads it and puts its rows somewhere, at the least.
         scan_s = factors.io(layout.page_count * (layout.code_bytes + sum(layout.part_bytes)))
@@ -252,19 +254,6 @@ class _Explainer:
             sureness=self._calibration.typical_deviation,
         )
 
-    def _value_bytes(self) -> list[float]:
-        if self._sample is not None and self._sample.num_rows:
-            rows = self._sample[:4096].combine_chunks().to_batches()[0]
-            return [average_value_bytes(column) for column in rows.columns]
-        reader = self._relation.reader(list(self._relation.key))
-        sizes = []
-        for field in self._spec.stream_schema:
-            try:
-                sizes.append(field.type.bit_width / 8)
-            except ValueError:
-                sizes.append(reader.average_value_bytes(field.name))
-        return sizes
-
     def _demand(self, skew: float | None) -> tuple[Demand, str]:
         reader = reader_for(self._relation, self._spec, self._partition)
         keys = max(1, reader.row_count)
@@ -288,9 +277,10 @@ class _Explainer:
             predicted.pages_per_tuple,
         )
 
-    def _resident_row(self) -> Row:
+    def _resident_row(self, arrivals: float | None) -> Row:
         rate = self._tasks / max(1e-12, self._calibration.factors.resident_s)
-        return Row(RESIDENT, rate, 1.0, 0, 0, 0.0, 0.0, 0.0)
+        waiting_s = None if arrivals is None else 0.0
+        return Row(RESIDENT, rate, 1.0, 0, 0, 0.0, waiting_s, 0.0)
 
     def _split(self, option: Option, budget_bytes: int) -> dict[str, int]:
         sizes: Sizes = self._advisor.sizes(option.name)

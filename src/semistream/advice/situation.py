@@ -5,13 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Layout
 from semistream.cost.demand import Demand
 from semistream.joins.pageindex import PageIndex
+from semistream.joins.rows import average_value_bytes
 from semistream.joins.spec import JoinSpec, read_columns
 from semistream.relation.layout import part_names
 from semistream.relation.reader import CODES, PageReader
 from semistream.relation.relation import Relation
+
+_SIZED_ROWS = 4_096
+_UNKNOWN_VALUE_BYTES = 16.0  # of a text nobody has seen
 
 
 def layout_of(reader: PageReader, columns: Sequence[str]) -> Layout:
@@ -36,6 +41,26 @@ def reader_for(relation: Relation, spec: JoinSpec, partition: int | None = None)
     if relation.reading.whole_pages:
         return relation.reader(relation.schema.names, partition)
     return relation.reader(list(read_columns(relation, spec)), partition)
+
+
+def stream_value_bytes(
+    relation: Relation, spec: JoinSpec, sample: pa.Table | None = None
+) -> list[float]:
+    """Return what a value of each stream column takes: by a sample, or as R's keys do."""
+    if sample is not None and sample.num_rows:
+        rows = sample[:_SIZED_ROWS].combine_chunks().to_batches()[0]
+        return [average_value_bytes(column) for column in rows.columns]
+    reader = relation.reader(list(relation.key))
+    key = dict(zip(spec.stream_key, relation.key, strict=True))
+    sizes = []
+    for field in spec.stream_schema:
+        if encoding_of(field.type) is Encoding.FIXED:
+            sizes.append(float(width_bytes(field.type)))
+        elif field.name in key:
+            sizes.append(reader.average_value_bytes(key[field.name]))
+        else:
+            sizes.append(_UNKNOWN_VALUE_BYTES)
+    return sizes
 
 
 def demand_in(

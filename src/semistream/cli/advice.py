@@ -77,6 +77,12 @@ def _show(calibration: Calibration, console: Console) -> None:
     for size, seconds in zip(factors.io.sizes_bytes, factors.io.seconds, strict=True):
         reading.add_row(format_bytes(size), f"{seconds * 1e6:,.0f} µs")
     console.print(reading)
+    waiting = calibration.waiting_bytes
+    console.print(
+        f"A stream tuple of {calibration.stream_bytes:.0f} bytes takes {waiting['scan']:.0f} while "
+        f"it waits in a scan join (fudge factor {calibration.fudge('scan'):.2f}) and "
+        f"{waiting['index']:.0f} in an index join ({calibration.fudge('index'):.2f})"
+    )
     console.print(
         f"{calibration.device} of {calibration.host}, in {calibration.seconds:.0f} s; the factors "
         f"are typically within {calibration.typical_deviation:.0%}, reading within "
