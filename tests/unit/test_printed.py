@@ -147,3 +147,18 @@ def test_front_stage_rate_is_a_rate_once_equation_3_is_one() -> None:
     assert cmeshjoin.service_rate(demand, 30_000, back) == pytest.approx(
         back / (1 - demand.hit_ratio(30_000))
     )
+
+
+def test_pinned_against_swappable() -> None:
+    """Section 6.3: skew wants a pinned part, none wants none; the printed w asks for too little."""
+    k, pinned = xhybridjoin.best_parts(PAPER, Demand.zipf(1.0, ROWS), 20e6)
+    assert k > 1
+    assert pinned > 10
+    assert xhybridjoin.best_parts(PAPER, Demand.zipf(0.0, ROWS), 20e6)[1] <= 1
+    rates = []
+    for other in ((k, pinned), (k * 2, pinned), (k, pinned * 2), (max(1, k // 2), pinned // 2)):
+        h_s = (20e6 - sum(other) * 8192) / 100
+        rows = [pages * 8192 / 120 for pages in other]
+        w = xhybridjoin.stream_input(Demand.zipf(1.0, ROWS), h_s, rows[1], rows[0])
+        rates.append(xhybridjoin.service_rate(PAPER, w, *other))
+    assert rates[0] == max(rates)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from semistream.advice.calibration import Calibration, calibrate, load, store, usual_spec
 from semistream.advice.choice import RESIDENT, Advisor, Option
 from semistream.advice.situation import demand_in, layout_of, reader_for, stream_value_bytes
+from semistream.cost import resident
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
 from semistream.cost.models import MODELS
@@ -278,9 +279,10 @@ class _Explainer:
         )
 
     def _resident_row(self, arrivals: float | None) -> Row:
-        rate = self._tasks / max(1e-12, self._calibration.factors.resident_s)
+        predicted = resident.predict(self._calibration.factors)
         waiting_s = None if arrivals is None else 0.0
-        return Row(RESIDENT, rate, 1.0, 0, 0, 0.0, waiting_s, 0.0)
+        rate = predicted.rate * self._tasks
+        return Row(RESIDENT, rate, predicted.hit_ratio, 0, 0, predicted.stay_s, waiting_s, 0.0)
 
     def _split(self, option: Option, budget_bytes: int) -> dict[str, int]:
         sizes: Sizes = self._advisor.sizes(option.name)
@@ -304,7 +306,7 @@ class _Explainer:
             except BudgetError:
                 rate = 0.0
             if self._advisor.fits(budget):
-                rate = max(rate, 1 / max(1e-12, conditions.factors.resident_s))
+                rate = max(rate, resident.predict(conditions.factors).rate)
             rates[budget * self._tasks] = rate * self._tasks
         return rates
 
@@ -315,7 +317,7 @@ class _Explainer:
         wanted = rate / self._tasks
         sizes = self._advisor.sizes(name)
         least = least_budget(MODELS[name], sizes, conditions, wanted, most)
-        if least is None and wanted <= 1 / max(1e-12, conditions.factors.resident_s):
+        if least is None and wanted <= resident.predict(conditions.factors).rate:
             least = most
         return None if least is None else least * self._tasks
 

@@ -13,7 +13,7 @@ where h_S is how many tuples wait; `tuple_bytes` is their share of the hash tabl
 one entry a page, is in `window_base_bytes`. The paper reads one page at a time (b = 1).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +86,7 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     shares = loads.sum(axis=1)
     if not shares.any():  # a stage before this one settles everything
         nothing = np.zeros((1, settings.pages_per_read)), np.zeros(1)
-        return _loop(conditions, settings, settings.waiting_tuples, *nothing)
+        return loop_of(conditions, settings, settings.waiting_tuples, *nothing)
 
     def free_slots(stay: float) -> float:
         met = shares * stay
@@ -100,34 +100,10 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     often = shares / (1 + shares * stay)
     touched = 1 - (1 - loads / shares[:, None]) * np.exp(-loads * stay)
     waiting = 1 + shares * stay
-    return _loop(conditions, settings, max(1.0, 1 / often.sum()), touched, waiting, often)
+    return loop_of(conditions, settings, max(1.0, 1 / often.sum()), touched, waiting, often)
 
 
-def predict_sweep(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
-    """Return the same for look-ups in the order of R (`binlj`), sweep after sweep.
-
-    A page's tuples are those of one sweep of A arrivals; on average half of them have come, so
-    A/2 = h_S − w/2, or A = 2·h_S·n/(n + 1) for n loads. A read begins at the next page that anyone
-    waits for.
-    """
-    pages = conditions.page_shares
-    is_awaited = float(-np.expm1(-2.0 * settings.waiting_tuples * pages).mean())
-    skipped = (1 - is_awaited) / max(is_awaited, 1e-9)
-    loads = max(1.0, np.ceil(len(pages) / (settings.pages_per_read + skipped)))
-    arrivals = 2.0 * settings.waiting_tuples * loads / (loads + 1)
-    awaited = -np.expm1(-arrivals * pages)
-    touched = in_loads(awaited, settings.pages_per_read)
-    waiting = arrivals * in_loads(pages, settings.pages_per_read).sum(axis=1)
-    return _loop(conditions, settings, max(1.0, arrivals / loads), touched, waiting)
-
-
-def predict_one(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
-    """Return the same for one tuple at a time (`inlj`): a page is read for each."""
-    one_page = replace(conditions, layout=replace(conditions.layout, page_count=1))
-    return _loop(one_page, settings, 1.0, np.ones((1, 1)), np.ones(1))
-
-
-def _loop(
+def loop_of(
     conditions: Conditions,
     settings: IndexJoinSettings,
     served: float,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from semistream.cost import frontstage, hybridjoin, meshjoin, xhybridjoin
+from semistream.cost import frontstage, hybridjoin, inlj, meshjoin, xhybridjoin
 from semistream.cost.conditions import Conditions
 from semistream.cost.hybridjoin import IndexJoinSettings
 from semistream.cost.meshjoin import MeshJoinSettings
@@ -81,8 +81,8 @@ def _pinned_settings(sizes: Sizes, budget_bytes: int, split: Split) -> IndexJoin
 _MESH = (meshjoin.least_memory_bytes, meshjoin.settings_for_budget, meshjoin.predict)
 
 MODELS: dict[str, Model] = {
-    "inlj": _index_model("inlj", hybridjoin.predict_one, one_tuple=True),
-    "binlj": _index_model("binlj", hybridjoin.predict_sweep),
+    "inlj": _index_model("inlj", inlj.predict_one, one_tuple=True),
+    "binlj": _index_model("binlj", inlj.predict_sweep),
     "meshjoin": Model(*_MESH),
     "rmeshjoin": Model(
         meshjoin.least_reduced_bytes, meshjoin.reduced_settings_for_budget, meshjoin.predict_reduced
@@ -91,8 +91,8 @@ MODELS: dict[str, Model] = {
     "xhybridjoin": Model(
         _least_index_bytes, _pinned_settings, xhybridjoin.predict, pins_pages=True
     ),
-    "cinlj": _index_model("inlj", hybridjoin.predict_one, has_front=True, one_tuple=True),
-    "cbinlj": _index_model("binlj", hybridjoin.predict_sweep, has_front=True),
+    "cinlj": _index_model("inlj", inlj.predict_one, has_front=True, one_tuple=True),
+    "cbinlj": _index_model("binlj", inlj.predict_sweep, has_front=True),
     "cmeshjoin": Model(*_MESH, has_front=True),
     "chybridjoin": _index_model("hybridjoin", hybridjoin.predict, has_front=True),
 }

@@ -9,6 +9,11 @@ and of the new part of the queue, but takes n·p·(1 − p), which is the varian
     w = h_S·p_old / (1 + p_old − p_new)
 """
 
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+
 from semistream.cost.demand import Demand
 from semistream.cost.printed.symbols import Symbols
 
@@ -53,3 +58,28 @@ def stream_input(demand: Demand, h_s: float, d_n: float, d_s: float) -> float:
     old = old_probability(demand.key_count, d_n, d_s)
     new = new_probability(demand, d_n, d_s)
     return h_s * old / (1 + old - new)
+
+
+def best_parts(
+    s: Symbols,
+    demand: Demand,
+    memory_bytes: float,
+    served: Callable[[Demand, float, float, float], float] = stream_input,
+) -> tuple[int, int]:
+    """Return k and l, in pages, at which μ is largest (section 6.3), over a grid of whole pages.
+
+    `served` is equation 9, as printed or with means.
+    """
+    per_tuple = s.fudge * s.stream_bytes + s.pointer_bytes
+    most = memory_bytes / s.page_bytes
+    sizes = np.unique(np.geomspace(1, max(1.0, 0.9 * most), 60).astype(int)).tolist()
+
+    def rate(parts: tuple[int, int]) -> float:
+        k, l = parts  # noqa: E741
+        h_s = (memory_bytes - (k + l) * s.page_bytes) / per_tuple
+        if h_s < 1:
+            return 0.0
+        w = served(demand, h_s, l * s.rows_per_page, k * s.rows_per_page)
+        return service_rate(s, w, k, l)
+
+    return max(product(sizes, [0, *sizes]), key=rate)
