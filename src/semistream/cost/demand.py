@@ -11,6 +11,7 @@ its keys; without one, popular keys are taken to lie anywhere.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,10 +106,7 @@ class Demand:
 
         Equation 1 of `cmeshjoin-front-stage.txt`, for any demand.
         """
-        shares, counts = self._classes
-        below = np.concatenate([[0.0], np.cumsum(counts)])
-        shares_below = np.concatenate([[0.0], np.cumsum(shares * counts)])
-        return float(min(1.0, np.interp(keys, below, shares_below)))
+        return float(min(1.0, np.interp(keys, *self._cumulative)))
 
     def cached_share(self, sets: int, ways: int) -> tuple[float, "Demand"]:
         """Return the hit ratio of a set-associative cache that keeps the first, and what is left.
@@ -154,6 +152,12 @@ class Demand:
             places = np.random.default_rng(_SEED).integers(0, page_count, len(self.head))
         np.add.at(pages, places, self.head)
         return pages
+
+    @cached_property
+    def _cumulative(self) -> tuple[Floats, Floats]:
+        shares, counts = self._classes
+        below = np.concatenate([[0.0], np.cumsum(counts)])
+        return below, np.concatenate([[0.0], np.cumsum(shares * counts)])
 
     @property
     def _classes(self) -> tuple[Floats, Floats]:
