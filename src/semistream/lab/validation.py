@@ -232,7 +232,7 @@ class Bench:
         most = self.most_tuples
         if algorithm in ONE_PAGE_EACH:
             # A turn of R is a tuple for each page: hundreds of them, and cheap, unless they hit.
-            times, most = (400, 20_000) if algorithm == "cinlj" else (1, 2_000)
+            times, most = (400, 10_000) if algorithm == "cinlj" else (1, 1_000)
             most_s = float("inf")
         return Spell(times * self.warm_turns, times * self.turns, most, times * most_s)
 
