@@ -24,6 +24,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import inf
 from time import perf_counter
 from typing import TypeVar
 
@@ -65,7 +66,7 @@ _MOST_OVERHEAD = 0.02  # looking may take this part of the time
 _HEADROOM = 1.25
 _FEWER = 0.6
 _STARVED = 0.05  # if the join waits this part of the time for input, arrivals set the pace
-_BUSY_LOOKS = 3  # in a row, then there is more input than it can take
+_BUSY_LOOKS = 2  # in a row, then there is more input than it can take
 _WINDOW_SHARE = 0.6  # of the budget, for waiting tuples: what a stream must fit to be short
 _TUPLE_BYTES = 30  # about what a waiting tuple takes besides its values
 _REMEMBERED = 64
@@ -272,7 +273,7 @@ class SelfTuningJoin:
         model, sizes = MODELS[option.name], advisor.sizes(option.name)
         least = least_budget(model, sizes, conditions, _HEADROOM * rate, self._budget_bytes)
         budget_bytes = self._budget_bytes if least is None else least
-        tuned = tune(model, sizes, budget_bytes, conditions)
+        tuned = option.tuned if least is None else tune(model, sizes, budget_bytes, conditions)
         return _Chosen(budget_bytes, Option(option.name, tuned), demand, rate)
 
     def conditions(self, demand: Demand) -> Conditions:
@@ -385,14 +386,16 @@ class _Watch:
         waited = self._source.waited_s - self._waited_s
         arrivals = (self._source.row_count - self._rows) / elapsed
         if waited < _STARVED * elapsed:
-            # The join sets the pace: how many would come is not known, only that it is more.
-            # Or it only catches up with what came while it was started.
+            # The join sets the pace, or catches up with what came while it was started.
             self._busy_looks += 1
             if self._join.has_all_memory(chosen) or self._busy_looks < _BUSY_LOOKS:
                 return False
-            arrivals *= 2
-        elif _FEWER * chosen.rate <= arrivals <= _HEADROOM * chosen.rate:
-            self._busy_looks = 0
+            # How many would come is not known, only that it is more: all memory, for now.
+            self._source.rate = inf
+            self.reason = f"more than {arrivals:,.0f} tuples/s arrive, no longer {chosen.rate:,.0f}"
+            return True
+        self._busy_looks = 0
+        if _FEWER * chosen.rate <= arrivals <= _HEADROOM * chosen.rate:
             return False
         self._source.rate = arrivals
         self.reason = f"{arrivals:,.0f} tuples/s arrive, no longer {chosen.rate:,.0f}"

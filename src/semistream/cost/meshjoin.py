@@ -160,8 +160,9 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
     step = at_size(conditions.factors.scan, window)
     asked = window * in_loads(conditions.page_shares, settings.pages_per_read)
     found = conditions.match_share * asked.sum(axis=1)
-    # Pieces are whole blocks of probes where they can be: on average one of them is left out.
-    per_piece = 15 / 16 * settings.output_rows
+    # Pieces are whole blocks of probes, a sixteenth of the output buffer's chains each; one that
+    # might not fit any more is left for the next piece.
+    per_piece = 0.88 * settings.output_rows
     io_s = conditions.io_seconds(Loads(pages, -np.expm1(-asked), found, per_piece))
     matches = conditions.match_share * entering
     loop_s = (
