@@ -392,13 +392,14 @@ class _Watch:
                 return False
             # How many would come is not known, only that it is more: all memory, for now.
             self._source.rate = inf
-            self.reason = f"more than {arrivals:,.0f} tuples/s arrive, no longer {chosen.rate:,.0f}"
+            self.reason = f"more than {arrivals:,.0f} tuples/s arrive, not {chosen.rate:,.0f}"
             return True
         self._busy_looks = 0
         if _FEWER * chosen.rate <= arrivals <= _HEADROOM * chosen.rate:
             return False
         self._source.rate = arrivals
-        self.reason = f"{arrivals:,.0f} tuples/s arrive, no longer {chosen.rate:,.0f}"
+        was = "as many as can be served" if chosen.rate == inf else f"{chosen.rate:,.0f}"
+        self.reason = f"{arrivals:,.0f} tuples/s arrive, no longer {was}"
         return True
 
 
