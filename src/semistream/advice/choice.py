@@ -30,7 +30,7 @@ _LIKE = {
 # After a coarse survey, only what comes this close to the best is tuned further.
 _CLOSE = 0.7
 # Between options as good as each other the model cannot tell; then the first of these is taken.
-_AS_GOOD = 0.98
+_AS_GOOD = 0.995
 _FAVOURITES = (
     *("chybridjoin", "cmeshjoin", "hybridjoin", "meshjoin", "rmeshjoin", "cbinlj", "binlj"),
     *("xhybridjoin", "cinlj", "inlj"),

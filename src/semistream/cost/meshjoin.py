@@ -160,9 +160,9 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
     step = at_size(conditions.factors.scan, window)
     asked = window * in_loads(conditions.page_shares, settings.pages_per_read)
     found = conditions.match_share * asked.sum(axis=1)
-    # Pieces are whole blocks of probes, a sixteenth of the output buffer's chains each; one that
-    # might not fit any more is left for the next piece.
-    per_piece = 0.88 * settings.output_rows
+    # Pieces are whole blocks of probes, each of a sixteenth as many chains as the output has rows;
+    # one that might not fit any more is left for the next piece.
+    per_piece = settings.output_rows * (1 - 0.9 * _chain_tuples(layout.row_count, window) / 16)
     io_s = conditions.io_seconds(Loads(pages, -np.expm1(-asked), found, per_piece))
     matches = conditions.match_share * entering
     loop_s = (
@@ -174,3 +174,10 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
         + entries * step.entry_s
     )
     return Prediction(loop_s, entering, pages, loop_s * reads / 2, io_s=io_s)
+
+
+def _chain_tuples(row_count: int, window: int) -> float:
+    """Return how many tuples a bucket that is not empty has; each is a power of two of codes."""
+    codes = 2.0 ** max(0.0, np.ceil(np.log2(max(1, row_count) / window)))
+    load = window * codes / max(1, row_count)
+    return float(load / -np.expm1(-load))
