@@ -203,6 +203,17 @@ def test_a_calibration_that_was_cut_off(
     assert load(relation, spec) is not None
 
 
+def test_a_cache_that_cannot_be_written(
+    relation: ss.Relation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A join still runs, and says what to do."""
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SEMISTREAM_CACHE", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="set SEMISTREAM_CACHE to a folder"):
+        factors = factors_for(relation, usual_spec(relation, ["b"]))
+    assert factors.index[0].read_s > 0
+
+
 def test_explain_adds_up(relation: ss.Relation) -> None:
     said = explain(relation, memory="600KB", rate=1_000, skew=1.0, columns=["a"])
     rates = [row.tuples_per_s for row in said.ranking]

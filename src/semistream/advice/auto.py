@@ -171,9 +171,10 @@ class SelfTuningJoin:
     @property
     def telemetry(self) -> Telemetry:
         """The counters of all joins so far."""
-        if self._operator is None:
-            return self._finished
-        return _sum(self._finished, self._operator.telemetry)
+        counted = self._finished
+        if self._operator is not None:
+            counted = _sum(counted, self._operator.telemetry)
+        return replace(counted, retunings=max(0, len(self.changes) - 1))
 
     @property
     def ledger(self) -> MemoryLedger:
@@ -211,7 +212,6 @@ class SelfTuningJoin:
             self._finished = self.telemetry
             self._operator = None
             reason = watch.reason
-        self._finished.retunings = max(0, len(self.changes) - 1)
         _remember(_streams, self._key(), source.row_count)
 
     def _make(self, chosen: "_Chosen | None") -> Operator:
@@ -477,7 +477,7 @@ class _Source:
         if len(some):
             self._recent.append([batch.column(i).take(some) for i in self._key])
             self._recent_rows += len(some)
-        while self._recent_rows - len(self._recent[0][0]) >= SAMPLE_ROWS:
+        while self._recent and self._recent_rows - len(self._recent[0][0]) >= SAMPLE_ROWS:
             self._recent_rows -= len(self._recent.popleft()[0])
 
 

@@ -15,6 +15,7 @@ import json
 import os
 import socket
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -139,9 +140,21 @@ def factors_for(relation: Relation, spec: JoinSpec, budget_bytes: int | None = N
     calibration = load(relation, spec)
     if calibration is None:
         calibration = calibrate(relation, spec, budget_bytes=budget_bytes, brief=True)
-        store(calibration, relation, spec)
+        keep(calibration, relation, spec)
     device = relation.reading.device
     return calibration.factors if device is None else calibration.factors.with_device(device)
+
+
+def keep(calibration: Calibration, relation: Relation, spec: JoinSpec) -> None:
+    """Store a calibration if that is possible: without it a join has to measure again, no more."""
+    try:
+        store(calibration, relation, spec)
+    except OSError as error:
+        warnings.warn(
+            f"the cost factors of this machine cannot be kept ({error}), so each process will "
+            f"measure them again; set {FOLDER_VARIABLE} to a folder that can be written",
+            stacklevel=2,
+        )
 
 
 def store(calibration: Calibration, relation: Relation, spec: JoinSpec) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.advice.calibration import Calibration, calibrate, load, store, usual_spec
+from semistream.advice.calibration import Calibration, calibrate, keep, load, usual_spec
 from semistream.advice.choice import RESIDENT, Advisor, Option
 from semistream.advice.situation import demand_in, layout_of, reader_for, stream_value_bytes
 from semistream.cost import resident
@@ -179,7 +179,7 @@ def explain(
     spec = _spec(relation, sample, on, columns)
     if calibration is None:
         calibration = load(relation, spec) or calibrate(relation, spec, brief=True)
-        store(calibration, relation, spec)
+        keep(calibration, relation, spec)
     return _Explainer(relation, spec, sample, calibration).explain(parse_bytes(memory), rate, skew)
 
 
