@@ -214,6 +214,17 @@ def test_a_cache_that_cannot_be_written(
     assert factors.index[0].read_s > 0
 
 
+def test_nothing_to_calibrate_or_explain(tmp_path: Path) -> None:
+    empty = pa.table({"k": pa.array([], pa.int64()), "v": pa.array([], pa.int64())})
+    relation = ss.build_relation(empty, tmp_path / "e.rel", key="k", partitions=2)
+    with pytest.raises(OptionError, match="has no rows to measure"):
+        calibrate(relation)
+    with pytest.raises(OptionError, match="has no rows: any budget"):
+        relation.explain(memory="20KB")
+    spec = resolve(relation, pa.schema([("k", pa.int64())]))
+    assert not needs_factors("auto", relation, spec, 20_000)
+
+
 def test_explain_adds_up(relation: ss.Relation) -> None:
     said = explain(relation, memory="600KB", rate=1_000, skew=1.0, columns=["a"])
     rates = [row.tuples_per_s for row in said.ranking]

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from semistream.advice.calibration import factors_for
 from semistream.advice.choice import CHOICES, RESIDENT, SHORT_CHOICES, Advisor, Option
-from semistream.advice.situation import demand_in, layout_of, reader_for
+from semistream.advice.situation import demand_in, largest_partition, layout_of, reader_for
 from semistream.columns import plain_batch
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand
@@ -104,11 +104,11 @@ def make_join(
     return SelfTuningJoin(relation, spec, budget_bytes, partition, factors=factors, rate=rate)
 
 
-def needs_factors(
-    name: str, relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None = None
-) -> bool:
-    """Return whether a join with this name would ask the model."""
-    return name == AUTO and not Advisor(relation, spec, (), partition).fits(budget_bytes)
+def needs_factors(name: str, relation: Relation, spec: JoinSpec, budget_bytes: int) -> bool:
+    """Return whether a task with this budget, on any partition, would ask the model."""
+    if name != AUTO or not relation.row_count:
+        return False
+    return not Advisor(relation, spec, (), largest_partition(relation)).fits(budget_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.advice.choice import Advisor
-from semistream.advice.situation import layout_of, reader_for, stream_value_bytes
+from semistream.advice.situation import (
+    largest_partition,
+    layout_of,
+    reader_for,
+    stream_value_bytes,
+)
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts
 from semistream.cost.models import MODELS, Settings
 from semistream.cost.split import USUAL, Split
-from semistream.errors import BudgetError
+from semistream.errors import BudgetError, OptionError
 from semistream.joins.diskbuffer import DiskBuffer
 from semistream.joins.registry import make_operator
 from semistream.joins.spec import Columns, JoinSpec, read_columns, resolve
@@ -105,10 +110,14 @@ def calibrate(
 
     `brief` runs only what a choice needs, at one size: about a second.
     """
+    if not relation.row_count:
+        raise OptionError(
+            f"{relation.location} has no rows to measure joins with; calibrate on one that has"
+        )
     started = perf_counter()
     relation = relation.read_by(Reading(None, False, relation.reading.whole_pages))
     spec = spec or usual_spec(relation, columns)
-    partition = _largest_partition(relation)
+    partition = largest_partition(relation)
     runs = _Runs(relation, spec, partition, _budgets(relation, budget_bytes, brief), brief)
     for done, _ in enumerate(runs.all(), 1):
         if progress is not None:
@@ -242,12 +251,6 @@ def usual_spec(relation: Relation, columns: Columns | None) -> JoinSpec:
     key = [relation.schema.field(name) for name in relation.key]
     fields = [*key, pa.field("quantity", pa.int32()), pa.field("price", pa.float64())]
     return resolve(relation, pa.schema(fields), how="left", columns=columns, suffix="_r")
-
-
-def _largest_partition(relation: Relation) -> int | None:
-    """Return the partition to measure on, as a task would have it; None if there is only one."""
-    sizes = [p.row_count for p in relation.manifest.partitions]
-    return int(np.argmax(sizes)) if len(sizes) > 1 else None
 
 
 def _budgets(relation: Relation, budget_bytes: int | None, brief: bool) -> list[int]:

@@ -15,7 +15,13 @@ import pyarrow as pa
 
 from semistream.advice.calibration import Calibration, calibrate, keep, load, usual_spec
 from semistream.advice.choice import RESIDENT, Advisor, Option
-from semistream.advice.situation import demand_in, layout_of, reader_for, stream_value_bytes
+from semistream.advice.situation import (
+    demand_in,
+    largest_partition,
+    layout_of,
+    reader_for,
+    stream_value_bytes,
+)
 from semistream.cost import resident
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
@@ -176,6 +182,8 @@ def explain(
         raise OptionError("give either skew or a sample of the stream, not both")
     if rate is not None and rate <= 0:
         raise OptionError(f"rate must be positive: tuples per second; got {rate}")
+    if not relation.row_count:
+        raise OptionError(f"{relation.location} has no rows: any budget and any algorithm will do")
     spec = _spec(relation, sample, on, columns)
     if calibration is None:
         calibration = load(relation, spec) or calibrate(relation, spec, brief=True)
@@ -206,8 +214,7 @@ class _Explainer:
         self._calibration = calibration
         # As on Spark: a task for each partition, each with its share of the budget.
         self._tasks = relation.partition_count
-        sizes = [p.row_count for p in relation.manifest.partitions]
-        self._partition = sizes.index(max(sizes)) if self._tasks > 1 else None
+        self._partition = largest_partition(relation)
         value_bytes = stream_value_bytes(relation, spec, sample)
         self._advisor = Advisor(relation, spec, value_bytes, self._partition)
 

@@ -36,6 +36,12 @@ def layout_of(reader: PageReader, columns: Sequence[str]) -> Layout:
     )
 
 
+def largest_partition(relation: Relation) -> int | None:
+    """Return the partition whose task has most to do; None if there is only one."""
+    sizes = [p.row_count for p in relation.manifest.partitions]
+    return sizes.index(max(sizes)) if len(sizes) > 1 else None
+
+
 def reader_for(relation: Relation, spec: JoinSpec, partition: int | None = None) -> PageReader:
     """Return a reader of the columns that a join reads."""
     if relation.reading.whole_pages:

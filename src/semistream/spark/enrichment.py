@@ -147,7 +147,7 @@ class _Task:
         Not in the tasks: they run side by side, and would measure each other.
         """
         about = (self.relation, self.spec, self.budget_bytes)
-        if not needs_factors(self.algorithm, *about, partition=0):
+        if not needs_factors(self.algorithm, *about):
             return self
         return replace(self, factors=factors_for(*about))
 
