@@ -111,7 +111,7 @@ def test_tuning_respects_the_budget(bench: Bench) -> None:
                 front
                 + sizes.disk_bytes(tuned.settings.pages_per_read)
                 + sizes.window_bytes(tuned.settings.places)
-                + sizes.pinned_bytes(getattr(tuned.settings, "pinned_pages", 0))
+                + sizes.pinned_bytes(tuned.settings.pinned_pages)
                 + tuned.settings.output_rows * sizes.output_row_bytes
                 + sizes.table_bytes
             )

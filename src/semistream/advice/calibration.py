@@ -349,7 +349,8 @@ class _Runs:
             )
         except BudgetError:
             return 1  # too small for this algorithm: the others will tell
-        plan = operator.plan  # type: ignore[attr-defined]
+        plan = operator.plan
+        assert plan is not None, "a join that has served tuples has split its budget"
         rows = plan.settings.places
         if algorithm == "chybridjoin":
             rows = plan.cached_rows

@@ -297,7 +297,7 @@ class _Explainer:
         model = MODELS[option.name]
         parts = {
             "front stage": model.front_bytes(sizes, budget_bytes, tuned.split),
-            "pinned pages": sizes.pinned_bytes(getattr(settings, "pinned_pages", 0)),
+            "pinned pages": sizes.pinned_bytes(settings.pinned_pages),
             "disk buffer": sizes.disk_bytes(settings.pages_per_read),
             "waiting tuples": sizes.window_bytes(settings.places),
             "output": settings.output_rows * sizes.output_row_bytes,

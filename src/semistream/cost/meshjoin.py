@@ -42,6 +42,11 @@ class MeshJoinSettings:
         return self.window_tuples
 
     @property
+    def pinned_pages(self) -> int:
+        """A scan pins none."""
+        return 0
+
+    @property
     def tuples_per_read(self) -> int:
         """w: how many tuples enter with each read."""
         return self.window_tuples // self.reads_per_cycle

@@ -10,14 +10,14 @@ from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin, IndexTactic
 from semistream.joins.inlj import BatchedInlj, Inlj
 from semistream.joins.meshjoin import MeshJoin
-from semistream.joins.operator import Operator, TacticMaker, WindowJoin
+from semistream.joins.operator import StreamJoin, TacticMaker, WindowJoin
 from semistream.joins.resident import ResidentJoin
 from semistream.joins.rmeshjoin import RMeshJoin
 from semistream.joins.spec import JoinSpec
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 
-_Make: TypeAlias = Callable[[Relation, JoinSpec, int, int | None, Split], Operator]
+_Make: TypeAlias = Callable[[Relation, JoinSpec, int, int | None, Split], StreamJoin]
 
 
 def make_operator(
@@ -27,7 +27,7 @@ def make_operator(
     budget_bytes: int,
     partition: int | None = None,
     split: Split = USUAL,
-) -> Operator:
+) -> StreamJoin:
     """Return the named join, ready to run, over a relation or one partition of it."""
     return ALGORITHMS[name](relation, spec, budget_bytes, partition, split)
 
@@ -35,7 +35,7 @@ def make_operator(
 def _window_join(tactics: TacticMaker, make_front: MakeFront | None = None) -> _Make:
     def make(
         relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None, split: Split
-    ) -> Operator:
+    ) -> StreamJoin:
         return WindowJoin(relation, spec, budget_bytes, tactics, partition, make_front, split)
 
     return make
@@ -46,7 +46,7 @@ def _index_join(
 ) -> _Make:
     def make(
         relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None, split: Split
-    ) -> Operator:
+    ) -> StreamJoin:
         return IndexJoin(relation, spec, budget_bytes, make_tactic(), partition, make_front, split)
 
     return make

@@ -222,7 +222,8 @@ class Bench:
         clock = perf_counter if device is None else lambda: device.now_s
         spell = self._spell(algorithm)
         measured = measure_service(operator, self.layout.page_count, stream, clock, spell)
-        plan: Plan = operator.plan  # type: ignore[attr-defined]
+        plan = operator.plan
+        assert plan is not None, "a join that has served tuples has split its budget"
         return measured, plan, measured.own_rate if device is None else measured.rate
 
     def _spell(self, algorithm: str) -> Spell:
@@ -345,7 +346,7 @@ def stream_input(bench: Bench, algorithm: str, share: float, exponent: float) ->
         printed = printed_hybridjoin.stream_input(symbols, settings.places, d_s)
         corrected = printed_hybridjoin.stream_input(symbols, settings.places, d_s, k=-2.0)
     else:
-        d_n = getattr(settings, "pinned_pages", 0) * rows
+        d_n = settings.pinned_pages * rows
         about = (conditions.demand, settings.places, d_n, d_s)
         printed = printed_xhybridjoin.stream_input_as_printed(*about)
         corrected = printed_xhybridjoin.stream_input(*about)
