@@ -1,9 +1,14 @@
+import pickle
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from semistream.errors import OptionError
+from semistream.workload.base import CHUNK_ROWS, Workload, stream_batches
 from semistream.workload.bursty import bursts
 from semistream.workload.retail import PRODUCTS, Retail
+from semistream.workload.synthetic import Synthetic
 from semistream.workload.zipf import scatter, zipf_ranks
 
 
@@ -58,3 +63,97 @@ def test_retail_is_repeatable_and_refers_to_itself() -> None:
     assert sales == again
     unknown = sum(i not in ids for i in sales)
     assert 0 < unknown < 0.01 * len(sales)
+
+
+WORKLOADS: list[Workload] = [
+    Synthetic(relation_rows=5_000),
+    Synthetic(relation_rows=100_000, exponent=0.5, relation_exponent=0.7),
+    Synthetic(relation_rows=5_000, by_frequency=True, payload_bytes=8),
+]
+
+
+def _relation(workload: Workload) -> pa.Table:
+    return pa.Table.from_batches(workload.relation_batches(), workload.relation_schema)
+
+
+def _keys(workload: Workload, rows: int) -> np.ndarray:
+    return np.asarray(workload.stream_rows(0, rows).column(workload.stream_key))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=repr)
+def test_a_stream_is_the_same_however_it_is_cut(workload: Workload) -> None:
+    rows = 2 * CHUNK_ROWS + 1_000
+    whole = pa.Table.from_batches([workload.stream_rows(0, rows)])
+    assert whole.schema.equals(workload.stream_schema, check_metadata=True)
+    for batch_rows in (10_000, CHUNK_ROWS, 100_000):
+        batches = list(stream_batches(workload, rows, batch_rows))
+        assert pa.Table.from_batches(batches).equals(whole)
+    again = pickle.loads(pickle.dumps(workload))
+    assert again.stream_rows(CHUNK_ROWS - 5, 10).equals(
+        whole.slice(CHUNK_ROWS - 5, 10).combine_chunks().to_batches()[0]
+    )
+    assert workload.stream_rows(70, 0).num_rows == 0
+    assert workload.stream_rows(70, 0).schema == workload.stream_schema
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=repr)
+def test_a_relation_can_be_had_again(workload: Workload) -> None:
+    relation = _relation(workload)
+    assert relation.num_rows == workload.relation_rows
+    assert relation.equals(_relation(workload))
+    assert workload.key in relation.schema.names
+
+
+def test_a_stream_without_end_goes_on() -> None:
+    batches = stream_batches(Synthetic(relation_rows=10), None, 7)
+    assert [next(batches).num_rows for _ in range(3)] == [7, 7, 7]
+
+
+def test_rows_before_the_first_are_refused() -> None:
+    with pytest.raises(OptionError, match="at least 0"):
+        Synthetic(relation_rows=10).stream_rows(-1, 5)
+    with pytest.raises(OptionError, match="batch_rows"):
+        next(stream_batches(Synthetic(relation_rows=10), 5, 0))
+
+
+def test_synthetic_rows_have_the_papers_sizes() -> None:
+    workload = Synthetic(relation_rows=1_000)
+    relation = next(workload.relation_batches())
+    assert relation.nbytes == 120 * 1_000
+    assert workload.stream_rows(0, 1_000).nbytes == 20 * 1_000
+    assert relation.column("k").to_pylist() == list(range(1_000))
+    assert len(set(relation.column("payload").to_pylist())) == 1_000
+
+
+def test_synthetic_keys_lie_by_frequency_or_scattered() -> None:
+    sorted_keys = _keys(Synthetic(relation_rows=1_000, by_frequency=True), 50_000)
+    counts = np.bincount(sorted_keys, minlength=1_000)
+    assert counts[0] == counts.max()
+    assert counts[:10].min() > counts[100:].max()
+    scattered = np.bincount(_keys(Synthetic(relation_rows=1_000), 50_000), minlength=1_000)
+    assert sorted(counts.tolist()) == sorted(scattered.tolist())
+    assert scattered[:200].sum() < 0.5 * len(sorted_keys)
+
+
+def test_a_skewed_relation_has_popular_keys_and_missing_ones() -> None:
+    workload = Synthetic(relation_rows=100_000, exponent=0.5, relation_exponent=1.0)
+    in_relation = np.bincount(np.asarray(_relation(workload)["k"]), minlength=100_000)
+    in_stream = np.bincount(_keys(workload, 400_000), minlength=100_000)
+    assert (in_relation == 0).mean() > 0.3
+    assert in_relation.argmax() == in_stream.argmax()
+
+
+@pytest.mark.parametrize(("domain", "share"), [(1_000, 0.785), (1_000_000, 0.888)])
+def test_a_fifth_of_the_keys_gets_four_fifths_of_the_stream(domain: int, share: float) -> None:
+    """Exponent 1 is the 80/20 rule for a thousand keys; with more keys the head weighs more."""
+    keys = _keys(Synthetic(relation_rows=domain, by_frequency=True), 400_000)
+    assert (keys < domain // 5).mean() == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"relation_rows": 0}, {"payload_bytes": 0}, {"exponent": -1}, {"relation_exponent": -0.1}],
+)
+def test_synthetic_refuses_nonsense(options: dict[str, float]) -> None:
+    with pytest.raises(OptionError):
+        Synthetic(**options)  # type: ignore[arg-type]

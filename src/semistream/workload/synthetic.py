@@ -1,0 +1,119 @@
+"""The papers' synthetic data: R of 120-byte rows, S of 20-byte rows, keys by Zipf's law.
+
+Table 2 of `meshjoin.txt` names the settings: skew z_R and z_S of the join attribute in R and in S,
+its domain, and the row sizes. Surrogate keys are the case where it is a key of R, and R has each
+value once; elsewhere R's join values follow Zipf's law too, so that some come often and some never.
+A value that is popular in S is popular in R, as the paper's account of figure 6(c) has it: a stream
+tuple then has many matches, on average n_R · Σ p_S(v) · p_R(v).
+
+`hybridjoin.txt`, section 5, lets R lie sorted by how often the stream asks for a row. That is
+`by_frequency`; without it, popular keys lie anywhere.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.errors import OptionError
+from semistream.workload.base import (
+    CHUNK_ROWS,
+    ChunkedStream,
+    chunk_ranges,
+    chunk_rng,
+    random_bytes,
+)
+from semistream.workload.zipf import scatter, zipf_ranks
+
+_RELATION = 1
+
+STREAM = pa.schema([("k", pa.int64()), ("quantity", pa.int32()), ("price", pa.float64())])
+
+
+@dataclass(frozen=True)
+class Synthetic(ChunkedStream):
+    """R with key ``k`` and one payload column, S with ``k``, ``quantity`` and ``price``.
+
+    Keys are ``0 … relation_rows - 1`` on both sides. `exponent` is z_S; `relation_exponent` is
+    z_R, or None for a key of R.
+
+    >>> workload = Synthetic(relation_rows=1000)
+    >>> workload.stream_rows(10, 5) == workload.stream_rows(0, 20).slice(10, 5)
+    True
+    """
+
+    relation_rows: int = 3_500_000
+    exponent: float = 1.0
+    relation_exponent: float | None = None
+    by_frequency: bool = False
+    payload_bytes: int = 112
+    seed: int = 7
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that make no table."""
+        if self.relation_rows < 1 or self.payload_bytes < 1:
+            raise OptionError(
+                "a synthetic workload needs relation_rows and payload_bytes of at least 1; "
+                f"got {self.relation_rows} and {self.payload_bytes}"
+            )
+        if self.exponent < 0 or (self.relation_exponent or 0) < 0:
+            raise OptionError(
+                "a Zipf exponent must be at least 0, and 0 is uniform; got "
+                f"exponent={self.exponent}, relation_exponent={self.relation_exponent}"
+            )
+
+    @property
+    def key(self) -> str:
+        """The relation's key column."""
+        return "k"
+
+    @property
+    def stream_key(self) -> str:
+        """The stream's key column."""
+        return "k"
+
+    @property
+    def relation_schema(self) -> pa.Schema:
+        """The key and a payload."""
+        return pa.schema([("k", pa.int64()), ("payload", pa.binary(self.payload_bytes))])
+
+    @property
+    def stream_schema(self) -> pa.Schema:
+        """The key, a quantity and a price."""
+        return STREAM
+
+    def relation_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield R: in key order, or as its join values are drawn."""
+        first = 0
+        for number, rows in chunk_ranges(self.relation_rows):
+            rng = chunk_rng(self.seed, number, _RELATION)
+            keys = self._relation_keys(rng, first, rows)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(keys), random_bytes(rng, rows, self.payload_bytes)],
+                schema=self.relation_schema,
+            )
+            first += rows
+
+    def stream_chunk(self, number: int) -> pa.RecordBatch:
+        """Make one chunk of S."""
+        rng = chunk_rng(self.seed, number)
+        ranks = zipf_ranks(rng, CHUNK_ROWS, self.relation_rows, self.exponent)
+        columns = [
+            self.keys_of(ranks, number * CHUNK_ROWS),
+            rng.integers(1, 10, CHUNK_ROWS, dtype=np.int32),
+            rng.random(CHUNK_ROWS),
+        ]
+        return pa.RecordBatch.from_arrays([pa.array(c) for c in columns], schema=STREAM)
+
+    def keys_of(self, ranks: NDArray[np.int64], first: int) -> NDArray[np.int64]:
+        """Return the keys of these popularity ranks, for rows `first` and on of the stream."""
+        del first
+        return ranks - 1 if self.by_frequency else scatter(ranks, self.relation_rows)
+
+    def _relation_keys(self, rng: np.random.Generator, first: int, rows: int) -> NDArray[np.int64]:
+        if self.relation_exponent is None:
+            return np.arange(first, first + rows, dtype=np.int64)
+        ranks = zipf_ranks(rng, rows, self.relation_rows, self.relation_exponent)
+        return self.keys_of(ranks, 0)
