@@ -7,6 +7,10 @@ import pytest
 from semistream.errors import OptionError
 from semistream.workload.base import CHUNK_ROWS, Workload, stream_batches
 from semistream.workload.bursty import bursts
+from semistream.workload.clouds import Clouds
+from semistream.workload.drift import Drifting
+from semistream.workload.registry import WORKLOADS as REGISTERED
+from semistream.workload.registry import make_workload
 from semistream.workload.retail import PRODUCTS, Retail
 from semistream.workload.synthetic import Synthetic
 from semistream.workload.zipf import scatter, zipf_ranks
@@ -113,6 +117,10 @@ WORKLOADS: list[Workload] = [
     Synthetic(relation_rows=5_000),
     Synthetic(relation_rows=100_000, exponent=0.5, relation_exponent=0.7),
     Synthetic(relation_rows=5_000, by_frequency=True, payload_bytes=8),
+    Drifting(relation_rows=5_000, every_rows=30_000, share=0.25),
+    Retail(products=5_000),
+    Clouds(relation_rows=70_000),
+    Clouds(relation_rows=5_000, row_bytes=128),
 ]
 
 
@@ -201,3 +209,90 @@ def test_a_fifth_of_the_keys_gets_four_fifths_of_the_stream(domain: int, share: 
 def test_synthetic_refuses_nonsense(options: dict[str, float]) -> None:
     with pytest.raises(OptionError):
         Synthetic(**options)  # type: ignore[arg-type]
+
+
+def _hottest(keys: np.ndarray, count: int) -> set[int]:
+    return set(np.argsort(np.bincount(keys))[::-1][:count].tolist())
+
+
+def test_a_drifting_stream_replaces_a_share_of_its_hot_keys() -> None:
+    workload = Drifting(relation_rows=20_000, exponent=1.2, every_rows=100_000, share=0.2)
+    epochs = [
+        _hottest(np.asarray(workload.stream_rows(e * 100_000, 100_000).column("k")), 20)
+        for e in (0, 1, 2, 5)
+    ]
+    kept = [len(epochs[0] & later) for later in epochs[1:]]
+    assert kept[0] == pytest.approx(16, abs=2)
+    assert kept[1] == pytest.approx(12, abs=2)
+    assert kept[2] == 0
+
+
+@pytest.mark.parametrize(("rows", "hot"), [(1_000, None), (997, 50), (10, 10), (7, 1)])
+def test_each_key_has_one_rank_after_every_change(rows: int, hot: int | None) -> None:
+    workload = Drifting(relation_rows=rows, every_rows=rows, share=0.3, hot_keys=hot)
+    ranks = np.arange(1, rows + 1)
+    for change in range(9):
+        keys = workload.keys_of(ranks, change * rows)
+        assert sorted(keys.tolist()) == list(range(rows))
+
+
+def test_a_drift_that_is_none_is_refused() -> None:
+    for options in ({"every_rows": 0}, {"share": 0.0}, {"share": 1.5}, {"hot_keys": 0}):
+        with pytest.raises(OptionError):
+            Drifting(relation_rows=100, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("row_bytes", [32, 128])
+def test_cloud_reports_are_of_the_papers_size_and_say_what_they_are(row_bytes: int) -> None:
+    workload = Clouds(relation_rows=2_000, row_bytes=row_bytes)
+    relation = next(workload.relation_batches())
+    assert relation.nbytes == row_bytes * 2_000
+    assert workload.stream_rows(0, 1_000).nbytes == row_bytes * 1_000
+    assert b"stand-in" in relation.schema.metadata[b"origin"]
+    with pytest.raises(OptionError, match="row_bytes"):
+        Clouds(row_bytes=16)
+
+
+def test_longitudes_come_in_clusters_and_months_differ_a_bit() -> None:
+    workload = Clouds(relation_rows=400_000)
+    relation, stream = np.asarray(_relation(workload)["lon"]), _keys(workload, 400_000)
+    assert relation.min() >= 0
+    assert relation.max() <= 36_000
+    counts, others = (np.bincount(x, minlength=36_001) for x in (relation, stream))
+    assert 5_000 < (counts > 0).sum() < 12_000
+    assert 0.001 < (counts[stream] == 0).mean() < 0.1
+    assert 0.8 < np.corrcoef(counts, others)[0, 1] < 0.99
+
+
+def test_retail_goes_on_selling() -> None:
+    retail = Retail(products=1_000)
+    sales = retail.stream_rows(100_000, 5)
+    assert sales.column("sale_id").to_pylist() == list(range(100_000, 100_005))
+    with pytest.raises(OptionError, match="product"):
+        Retail(products=0)
+
+
+def test_workloads_are_made_by_name_with_options_as_text() -> None:
+    made = make_workload("zipf", relation_rows="1_000", exponent="0.5", by_frequency="true")
+    assert made == Synthetic(relation_rows=1_000, exponent=0.5, by_frequency=True)
+    assert make_workload("zipf", relation_exponent="none") == Synthetic()
+    assert make_workload("zipf", relation_exponent="0.3") == Synthetic(relation_exponent=0.3)
+    assert make_workload("retail", relation_rows=10).key == "product_id"
+    assert set(REGISTERED) == {
+        "zipf", "drifting", "retail", "clouds", "tpch-orders", "tpch-lineitem"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "hint"),
+    [
+        ("zpf", {}, "Did you mean 'zipf'"),
+        ("zipf", {"exponnt": 1}, "Did you mean 'exponent'"),
+        ("zipf", {"relation_rows": "many"}, "a whole number"),
+        ("zipf", {"by_frequency": "perhaps"}, "true or false"),
+        ("zipf", {"relation_exponent": "x"}, "a number or none"),
+    ],
+)
+def test_the_registry_says_what_is_wrong(name: str, options: dict[str, object], hint: str) -> None:
+    with pytest.raises(OptionError, match=hint):
+        make_workload(name, **options)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from semistream.errors import OptionError
+from semistream.workload.base import CHUNK_ROWS, ChunkedStream, chunk_rng
 from semistream.workload.bursty import bursts
 from semistream.workload.zipf import scatter, zipf_ranks
 
@@ -30,16 +32,71 @@ PRODUCTS = pa.schema(
     ]
 )
 
+SALES = pa.schema(
+    [
+        ("sale_id", pa.int64()),
+        ("product_id", pa.int64()),
+        ("quantity", pa.int32()),
+        ("sale_price", pa.float64()),
+        ("sold_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
 
 @dataclass(frozen=True, slots=True)
-class Retail:
-    """The size and the shape of the chain; the same seed gives the same rows."""
+class Retail(ChunkedStream):
+    """The size and the shape of the chain; the same seed gives the same rows.
+
+    `sales` rows in `batches` bursts are what `sales_batches` yields. As a `Workload` the chain
+    goes on selling without end.
+    """
 
     products: int
-    sales: int
-    batches: int
+    sales: int = 0
+    batches: int = 1
     exponent: float = 1.0
     seed: int = 2026
+
+    def __post_init__(self) -> None:
+        """Refuse a chain without products."""
+        if self.products < 1 or self.exponent < 0:
+            raise OptionError(
+                "retail needs at least one product and an exponent of at least 0; "
+                f"got {self.products} and {self.exponent}"
+            )
+
+    @property
+    def key(self) -> str:
+        """The product."""
+        return "product_id"
+
+    @property
+    def stream_key(self) -> str:
+        """The product sold."""
+        return "product_id"
+
+    @property
+    def relation_rows(self) -> int:
+        """How many products there are."""
+        return self.products
+
+    @property
+    def relation_schema(self) -> pa.Schema:
+        """The product master's columns."""
+        return PRODUCTS
+
+    @property
+    def stream_schema(self) -> pa.Schema:
+        """A sale's columns."""
+        return SALES
+
+    def relation_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the product master, in key order."""
+        return self.product_batches()
+
+    def stream_chunk(self, number: int) -> pa.RecordBatch:
+        """Make one chunk of the sales."""
+        return self._sales(chunk_rng(self.seed, number), number * CHUNK_ROWS, CHUNK_ROWS)
 
     def product_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the product master, in key order."""
@@ -78,12 +135,11 @@ class Retail:
         unknown = rng.random(rows) < UNKNOWN_SHARE
         product_ids = np.where(unknown, -picked - 1, picked * 7 + 1_000_003)
         sold_at = _EPOCH_US + (first + np.arange(rows)) * 200
-        return pa.record_batch(
-            {
-                "sale_id": np.arange(first, first + rows),
-                "product_id": product_ids,
-                "quantity": rng.integers(1, 10, rows, dtype=np.int32),
-                "sale_price": np.round(rng.uniform(1, 500, rows), 2),
-                "sold_at": pa.array(sold_at).cast(pa.timestamp("us", tz="UTC")),
-            }
-        )
+        columns = [
+            pa.array(np.arange(first, first + rows)),
+            pa.array(product_ids),
+            pa.array(rng.integers(1, 10, rows, dtype=np.int32)),
+            pa.array(np.round(rng.uniform(1, 500, rows), 2)),
+            pa.array(sold_at).cast(SALES.field("sold_at").type),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SALES)
