@@ -1,5 +1,6 @@
 """Semistream on Spark. The only package that imports pyspark."""
 
 from semistream.spark.enrichment import enrich, enrich_with
+from semistream.spark.workloads import register_workloads, workload_relation
 
-__all__ = ["enrich", "enrich_with"]
+__all__ = ["enrich", "enrich_with", "register_workloads", "workload_relation"]

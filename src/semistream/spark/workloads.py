@@ -1,0 +1,67 @@
+"""Workloads on Spark: generated streams to try a pipeline with before the real one is there."""
+
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.errors import PySparkAttributeError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from semistream.errors import OptionError
+
+if TYPE_CHECKING:
+    from semistream.spark.source import WorkloadSource
+
+
+def register_workloads(spark: SparkSession) -> None:
+    """Make the format ``semistream-workload`` known to a session, for streams and for tables.
+
+    ::
+
+        register_workloads(spark)
+        sales = (
+            spark.readStream.format("semistream-workload")
+            .option("workload", "zipf")
+            .option("relation_rows", 1_000_000)
+            .option("rate", 50_000)
+            .load()
+        )
+    """
+    spark.dataSource.register(_source_for(spark))
+
+
+def workload_relation(spark: SparkSession, name: str, **options: Any) -> DataFrame:
+    """Return the relation that a workload's stream refers to. It is made by one task.
+
+    ::
+
+        products = workload_relation(spark, "zipf", relation_rows=1_000_000)
+        ss.build_relation(products, "products.rel", key="k", partitions=8)
+    """
+    register_workloads(spark)
+    reader = spark.read.format("semistream-workload").option("workload", name)
+    return reader.options(**options).option("table", "relation").load()
+
+
+def _source_for(spark: SparkSession) -> "type[WorkloadSource]":
+    """Return the source with as many partitions by default as the session has cores."""
+    try:
+        from semistream.spark.source import WorkloadSource
+    except ImportError as error:
+        raise OptionError(
+            f"workloads as a source need PySpark 4.2 or newer; this is {pyspark.__version__}. "
+            "'semistream generate' writes them to files and to Kafka for any version"
+        ) from error
+
+    class SessionSource(WorkloadSource):
+        default_partitions = _parallelism(spark)
+
+    return SessionSource
+
+
+def _parallelism(spark: SparkSession) -> int:
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkAttributeError:  # Spark Connect has no context; a range is cut as many times
+        parts = spark.range(1000).select(F.spark_partition_id()).distinct()
+        return parts.count()
