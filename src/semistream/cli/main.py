@@ -31,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
     _add_build(commands)
+    _add_generate(commands)
     _add_calibrate(commands)
     _add_explain(commands)
     _add_bench(commands)
@@ -100,6 +101,59 @@ def _run_build(arguments: argparse.Namespace) -> int:
         order=arguments.order,
         sample=arguments.sample,
     )
+
+
+def _add_generate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    generate = commands.add_parser(
+        "generate",
+        help="write a workload: its relation, and its stream as files or to Kafka, also paced",
+        description="WORKLOAD is zipf (the papers' synthetic data), drifting (the same, with "
+        "popular keys that change), retail (products and sales), clouds (a stand-in for the "
+        "papers' cloud reports), tpch-orders or tpch-lineitem. The same options give the same "
+        "rows again.",
+        epilog="example: semistream generate zipf --relation-rows 1000000 --relation-out "
+        "r.parquet --out events --rate 20000 --arrivals bursty",
+    )
+    generate.add_argument("workload", metavar="WORKLOAD", help="which one; see above")
+    generate.add_argument(
+        "--out", metavar="TARGET", help="the stream: a folder, or kafka://host:port/topic"
+    )
+    generate.add_argument(
+        "--relation-out", type=Path, metavar="FILE", help="the relation: a .parquet or .csv file"
+    )
+    rows = generate.add_argument_group("which rows")
+    rows.add_argument(
+        "--rows", type=int, help="rows of the stream (1,000,000; with --rate, without end)"
+    )
+    rows.add_argument("--first", type=int, default=0, help="the first row, to go on behind others")
+    rows.add_argument("--relation-rows", type=int, help="rows of the relation")
+    rows.add_argument("--exponent", type=float, help="Zipf exponent of the stream's keys")
+    rows.add_argument("--seed", type=int, help="the same seed, the same rows")
+    rows.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another option of the workload, such as by_frequency=true, row_bytes=128, scale=10",
+    )
+    files = generate.add_argument_group("files")
+    files.add_argument("--files", type=int, help="how many (10, and one per million rows)")
+    files.add_argument("--format", default="parquet", metavar="{parquet,ndjson,csv}")
+    pace = generate.add_argument_group("in real time; Ctrl-C ends it")
+    pace.add_argument("--rate", type=float, help="rows a second; without it, as fast as can be")
+    pace.add_argument("--arrivals", default="steady", metavar="{steady,bursty,intermittent}")
+    pace.add_argument("--every", type=float, default=1.0, help="seconds from file to file (1)")
+    pace.add_argument("--on", type=float, default=10.0, help="seconds that rows come (10)")
+    pace.add_argument("--off", type=float, default=10.0, help="seconds that none come (10)")
+    generate.set_defaults(run=_run_generate)
+
+
+def _run_generate(arguments: argparse.Namespace) -> int:
+    from semistream.cli.generate import GenerateOptions, run_generate
+
+    options = {k: v for k, v in vars(arguments).items() if k != "run"}
+    return run_generate(GenerateOptions(**options))
 
 
 def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

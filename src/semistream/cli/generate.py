@@ -1,0 +1,225 @@
+"""``semistream generate``: a workload's rows, as files or to Kafka, at once or as they arrive."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from semistream.errors import OptionError, did_you_mean
+from semistream.workload.arrivals import Arrivals, Bursty, Intermittent, Steady
+from semistream.workload.base import CHUNK_ROWS, Workload
+from semistream.workload.files import EventFolder, write_relation
+from semistream.workload.kafka import is_kafka, parse_topic, write_kafka
+from semistream.workload.pacing import even_cuts, paced_cuts
+from semistream.workload.registry import make_workload
+
+_DEFAULT_ROWS = 1_000_000
+_DEFAULT_FILES = 10
+_ARRIVALS = ("steady", "bursty", "intermittent")
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOptions:
+    """What to make and where it goes; None where nothing was said."""
+
+    workload: str
+    out: str | None = None
+    relation_out: Path | None = None
+    rows: int | None = None
+    first: int = 0
+    relation_rows: int | None = None
+    exponent: float | None = None
+    seed: int | None = None
+    settings: Sequence[str] = field(default_factory=list)
+    files: int | None = None
+    format: str = "parquet"
+    rate: float | None = None
+    arrivals: str = "steady"
+    every: float = 1.0
+    on: float = 10.0
+    off: float = 10.0
+
+
+def run_generate(options: GenerateOptions) -> int:
+    """Make what was asked for and say what came of it."""
+    _check(options)
+    workload = _workload(options)
+    console = Console()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f} rows, {task.fields[speed]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress, _Stop() as stop:
+        said = []
+        if options.relation_out is not None:
+            said.append(_write_relation(workload, options.relation_out, _Bar(progress, "relation")))
+        if options.out is not None:
+            said.append(_write_stream(workload, options, stop, _Bar(progress, "stream")))
+    for line in said:
+        console.print(line, soft_wrap=True)
+    return 0
+
+
+def _check(options: GenerateOptions) -> None:
+    if options.out is None and options.relation_out is None:
+        raise OptionError("nothing to write: give --out for the stream or --relation-out for R")
+    if options.rate is not None and options.files is not None:
+        raise OptionError(
+            "--files cuts a stream that is written at once; with --rate there is a file for every "
+            "--every seconds"
+        )
+    if options.arrivals not in _ARRIVALS:
+        raise OptionError(
+            f"--arrivals must be one of {', '.join(_ARRIVALS)}; got {options.arrivals!r}."
+            f"{did_you_mean(options.arrivals, _ARRIVALS)}"
+        )
+    if options.arrivals != "steady" and options.rate is None:
+        raise OptionError(f"--arrivals {options.arrivals} needs --rate, in rows a second")
+    if options.first < 0 or (options.rows is not None and options.rows < 0):
+        raise OptionError(
+            f"--first and --rows must be at least 0; got {options.first} and {options.rows}"
+        )
+
+
+def _workload(options: GenerateOptions) -> Workload:
+    named = {
+        name: value
+        for name in ("relation_rows", "exponent", "seed")
+        if (value := getattr(options, name)) is not None
+    }
+    for setting in options.settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise OptionError(f"--set takes NAME=VALUE, such as every_rows=50000; got {setting!r}")
+        named[name.replace("-", "_")] = value
+    return make_workload(options.workload, **named)
+
+
+def _write_relation(workload: Workload, path: Path, bar: "_Bar") -> str:
+    bar.expect(workload.relation_rows)
+    batches = bar.watch(workload.relation_batches())
+    rows = write_relation(path, workload.relation_schema, batches)
+    return f"relation: {rows:,} rows in {path}, key {workload.key}"
+
+
+def _write_stream(workload: Workload, options: GenerateOptions, stop: "_Stop", bar: "_Bar") -> str:
+    target = str(options.out)
+    rows = _rows(workload, options)
+    bar.expect(rows)
+    pieces = _pieces(workload, options, rows, stop)
+    if is_kafka(target):
+        topic = parse_topic(target)
+        count = write_kafka(bar.watch(b for _, b in pieces), target, workload.stream_key)
+        where = f"acknowledged by topic {topic.topic} at {topic.servers}"
+    else:
+        folder = EventFolder(Path(target), options.format)
+        folder.check_room_from(options.first)
+        count, files = 0, 0
+        for first, batch in pieces:
+            folder.write(first, batch)
+            count, files = count + batch.num_rows, files + 1
+            bar.add(batch.num_rows)
+        where = f"in {files:,} files in {target}"
+    behind = f"; the next is row {options.first + count}" if stop.asked or options.first else ""
+    return f"stream: {count:,} rows {where}, key {workload.stream_key}{behind}"
+
+
+def _rows(workload: Workload, options: GenerateOptions) -> int | None:
+    """Return how many rows to write: as asked, or all of a stream that ends, or enough to try."""
+    length = getattr(workload, "stream_length", None)
+    left = None if length is None else max(int(length) - options.first, 0)
+    if options.rows is not None:
+        return options.rows if left is None else min(options.rows, left)
+    return left if left is not None or options.rate is not None else _DEFAULT_ROWS
+
+
+def _pieces(
+    workload: Workload, options: GenerateOptions, rows: int | None, stop: "_Stop"
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield each piece of the stream with its first row, until Ctrl-C."""
+    for first, count in _cuts(options, rows, stop.wait):
+        if stop.asked:
+            return
+        yield options.first + first, workload.stream_rows(options.first + first, count)
+
+
+def _cuts(
+    options: GenerateOptions, rows: int | None, sleep: Callable[[float], None]
+) -> Iterator[tuple[int, int]]:
+    if options.rate is not None:
+        return paced_cuts(_arrivals(options, options.rate), rows, options.every, sleep=sleep)
+    assert rows is not None
+    if is_kafka(str(options.out)):
+        return even_cuts(rows, -(-rows // CHUNK_ROWS) or 1)
+    return even_cuts(rows, options.files or max(_DEFAULT_FILES, -(-rows // _DEFAULT_ROWS)))
+
+
+def _arrivals(options: GenerateOptions, rate: float) -> Arrivals:
+    if options.arrivals == "bursty":
+        return Bursty(rate) if options.seed is None else Bursty(rate, seed=options.seed)
+    if options.arrivals == "intermittent":
+        return Intermittent(rate, on_s=options.on, off_s=options.off)
+    return Steady(rate)
+
+
+class _Bar:
+    """One line of progress."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self._progress = progress
+        self._task: TaskID = progress.add_task(name, total=None, speed="")
+
+    def expect(self, rows: int | None) -> None:
+        """Say how many rows there will be; None if nobody knows."""
+        self._progress.update(self._task, total=rows)
+
+    def add(self, rows: int) -> None:
+        """Count rows that are done."""
+        self._progress.update(self._task, advance=rows)
+        speed = self._progress.tasks[self._task].speed
+        self._progress.update(self._task, speed=f"{speed:,.0f}/s" if speed else "")
+
+    def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Pass batches on, counting them."""
+        for batch in batches:
+            yield batch
+            self.add(batch.num_rows)
+
+
+class _Stop:
+    """Ctrl-C asks to stop after the piece at hand; a second one stops at once."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody asked."""
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but not after somebody asked."""
+        self._event.wait(seconds)
+
+    def __enter__(self) -> "_Stop":
+        self._before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._before)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        signal.signal(signal.SIGINT, self._before)
+        self._event.set()

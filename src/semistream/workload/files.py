@@ -1,0 +1,115 @@
+"""Rows of a stream as files in a folder, for a source that watches the folder.
+
+A file is written under a hidden name and then given its own, so that nobody sees half a file. Its
+own name is the number of its first row: a folder tells how far the stream has come.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from semistream.errors import OptionError, did_you_mean
+from semistream.workload.jsonlines import binary_as_text, json_lines
+
+FORMATS = ("parquet", "ndjson", "csv")
+
+
+@dataclass(frozen=True, slots=True)
+class EventFolder:
+    """A folder that files of events are added to."""
+
+    path: Path
+    format: str = "parquet"
+
+    def __post_init__(self) -> None:
+        """Make the folder if need be."""
+        if self.format not in FORMATS:
+            raise OptionError(
+                f"the format must be one of {', '.join(FORMATS)}; got {self.format!r}."
+                f"{did_you_mean(self.format, FORMATS)}"
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionError(f"cannot write to {self.path}: {error.strerror}") from error
+
+    def check_room_from(self, first: int) -> None:
+        """Refuse to write rows again that are there."""
+        rows = [int(p.stem[5:]) for p in self.path.glob("rows-*") if p.stem[5:].isdigit()]
+        if any(row >= first for row in rows):
+            raise OptionError(
+                f"{self.path} has rows {max(rows):,} and on already; "
+                "empty the folder, choose another, or go on behind them with --first"
+            )
+
+    def write(self, first: int, batch: pa.RecordBatch) -> Path:
+        """Add a file with rows `first` and on."""
+        target = self.path / f"rows-{first:015d}.{self.format}"
+        write_whole(target, lambda hidden: _write(hidden, self.format, batch))
+        return target
+
+
+def write_relation(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write a relation to one file, CSV if its name says so and Parquet otherwise; count rows."""
+    rows = 0
+
+    def write(hidden: Path) -> None:
+        nonlocal rows
+        is_csv = path.suffix == ".csv"
+        with pq.ParquetWriter(hidden, schema) if not is_csv else _CsvWriter(hidden) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                rows += batch.num_rows
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, write)
+    return rows
+
+
+def write_whole(target: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` make a hidden file, and give it its name when it is whole."""
+    hidden = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        write(hidden)
+        hidden.replace(target)
+    except OSError as error:
+        raise OptionError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        hidden.unlink(missing_ok=True)
+
+
+def _write(path: Path, file_format: str, batch: pa.RecordBatch) -> None:
+    if file_format == "parquet":
+        pq.write_table(pa.Table.from_batches([batch]), path)
+    elif file_format == "csv":
+        pyarrow.csv.write_csv(binary_as_text(batch), path)
+    else:
+        lines = json_lines(batch)
+        path.write_bytes("\n".join([*lines.to_pylist(), ""]).encode())
+
+
+class _CsvWriter:
+    """CSV with one header, batch by batch."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pyarrow.csv.CSVWriter | None = None
+
+    def __enter__(self) -> "_CsvWriter":
+        return self
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        """Add a batch."""
+        text = binary_as_text(batch)
+        if self._writer is None:
+            self._writer = pyarrow.csv.CSVWriter(self._path, text.schema)
+        self._writer.write_batch(text)
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
