@@ -127,7 +127,7 @@ def _write_stream(workload: Workload, options: GenerateOptions, stop: "_Stop", b
             folder.write(first, batch)
             count, files = count + batch.num_rows, files + 1
             bar.add(batch.num_rows)
-        where = f"in {files:,} files in {target}"
+        where = f"in {files:,} {'file' if files == 1 else 'files'} in {target}"
     behind = f"; the next is row {options.first + count}" if stop.asked or options.first else ""
     return f"stream: {count:,} rows {where}, key {workload.stream_key}{behind}"
 
