@@ -277,8 +277,8 @@ def test_options_of_arrivals() -> None:
     assert options(rate=5, arrivals="bursty").arrivals == Bursty(5)
     bursty = options(rate=5, arrivals="bursty", seed=3, step_s=0.5)
     assert bursty.arrivals == Bursty(5, seed=3, step_s=0.5)
-    arrivals = options(rate=5, arrivals="intermittent", on_s=1, off_s=2).arrivals
-    assert arrivals == Intermittent(5, on_s=1, off_s=2)
+    intermittent = options(rate=5, arrivals="intermittent", off_s=2)
+    assert intermittent.arrivals == Intermittent(5, on_s=10, off_s=2)
 
 
 @pytest.mark.parametrize(
@@ -294,8 +294,8 @@ def test_options_of_arrivals() -> None:
         ({"rate": 0}, "rate must be greater than 0"),
         ({"arrivals": "bursty"}, "arrivals need a rate"),
         ({"rate": 5, "arrivals": "burst"}, "Did you mean 'bursty'"),
-        ({"rate": 5, "on_s": 2, "off_s": 1}, "steady arrivals take no option beside the rate"),
-        ({"rate": 5, "arrivals": "intermittent"}, "take on_s and off_s; got none"),
+        ({"rate": 5, "on_s": 2, "off_s": 1}, "steady arrivals take the rate; got on_s, off_s"),
+        ({"rate": 5, "arrivals": "bursty", "on_s": 2}, "take the rate and step_s; got on_s"),
     ],
 )
 def test_wrong_options(wrong: dict[str, Any], message: str) -> None:

@@ -6,11 +6,12 @@ that are not the source's own go to the workload, whose names are in lower case 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from semistream.errors import OptionError, did_you_mean
 from semistream.workload.arrivals import Arrivals, Bursty, Intermittent, Steady
 from semistream.workload.base import Workload
-from semistream.workload.registry import make_workload
+from semistream.workload.registry import WORKLOADS, make_workload, workload_options
 
 DEFAULT_ROWS_PER_BATCH = 1_000_000
 
@@ -19,7 +20,7 @@ _TABLES = ("stream", "relation")
 _ARRIVALS: dict[str, tuple[Callable[..., Arrivals], tuple[str, ...]]] = {
     "steady": (Steady, ()),
     "bursty": (Bursty, ("step_s",)),
-    "intermittent": (Intermittent, ("on_s", "off_s")),
+    "intermittent": (partial(Intermittent, on_s=10.0, off_s=10.0), ("on_s", "off_s")),
 }
 _OWN = (
     *("workload", "table", "rows", "rowsPerBatch", "partitions", "rate", "arrivals"),
@@ -59,11 +60,15 @@ def _workload(name: str | None, options: Mapping[str, str]) -> Workload:
         raise OptionError(
             'the workload source must know which workload; say .option("workload", "zipf")'
         )
-    try:
-        return make_workload(name, **options)
-    except OptionError as error:
-        hints = filter(None, (did_you_mean(option, _OWN) for option in options))
-        raise OptionError(f"{error}{next(hints, '')}") from error
+    if name in WORKLOADS:
+        known = (*_OWN, *workload_options(name))
+        for option in options:
+            if option not in known:
+                raise OptionError(
+                    f"the workload source has no option {option!r} for {name}; it has "
+                    f"{', '.join(known)}.{did_you_mean(option, known)}"
+                )
+    return make_workload(name, **options)
 
 
 def _rows(workload: Workload, wanted: str | None) -> int | None:
@@ -83,10 +88,10 @@ def _arrivals(own: Mapping[str, str], seed: str | None) -> Arrivals | None:
         return None
     kind = _one_of("arrivals", own.get("arrivals", "steady"), _ARRIVALS)
     make, names = _ARRIVALS[kind]
-    if set(options) != set(names) and not (kind == "bursty" and not options):
+    if not set(options) <= set(names):
         raise OptionError(
-            f"{kind} arrivals take {' and '.join(names) or 'no option beside the rate'}; "
-            f"got {', '.join(options) or 'none'}"
+            f"{kind} arrivals take the rate{''.join(f' and {n}' for n in names)}; "
+            f"got {', '.join(options)}"
         )
     numbers = {name: _number(name, value) for name, value in options.items()}
     if kind == "bursty" and seed is not None:

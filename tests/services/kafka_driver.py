@@ -1,0 +1,48 @@
+"""A Spark driver that enriches a topic: reads JSON from Kafka, joins, writes Parquet, and ends."""
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import semistream as ss
+
+
+def main(jars: str, address: str, topic: str, schema: str, relation: str, folder: str) -> None:
+    builder = SparkSession.Builder().master("local[2]").appName("kafka")
+    settings = {
+        "spark.jars": jars,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.local.dir": f"{folder}/local",
+        "spark.log.level": "ERROR",
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.ui.enabled": "false",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    source = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", address)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 8_000)
+        .load()
+    )
+    sales = source.select(F.from_json(F.col("value").cast("string"), schema).alias("sale"))
+    query = (
+        ss.enrich(sales.select("sale.*"), relation, algorithm="meshjoin")
+        .writeStream.option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start(f"{folder}/out", "parquet")
+    )
+    query.awaitTermination()
+    rows = [p.numInputRows for p in query.recentProgress if p.numInputRows]
+    print(json.dumps(rows))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
