@@ -14,7 +14,9 @@ from pyspark.sql import SparkSession
 
 import semistream as ss
 from semistream.joins.telemetry import Telemetry
+from semistream.spark import register_workloads
 from semistream.testing import nested_loop_join, same_rows
+from semistream.workload.registry import make_workload
 
 FILES = 3
 ROWS_PER_FILE = 150
@@ -46,6 +48,9 @@ def main(port: str, folder: Path) -> None:
         .start()
     )
     query.awaitTermination()
+    register_workloads(spark)
+    generated = spark.read.format("semistream-workload").options(workload="zipf", rows=1_000)
+    rows = generated.load().toArrow()
     observed = [p["observedMetrics"] for p in query.recentProgress if p.numInputRows]
     spark.stop()
 
@@ -64,6 +69,9 @@ def main(port: str, folder: Path) -> None:
         "stream_is_right": same_rows(written, expected),
         "stream_rows": [m["stream_rows"] for m in metrics],
         "output_rows": sum(m["output_rows"] for m in metrics),
+        "workload_is_right": same_rows(
+            rows, pa.Table.from_batches([make_workload("zipf").stream_rows(0, 1_000)])
+        ),
         "null_key_rows": sum(m["null_key_rows"] for m in metrics),
     }
     print(json.dumps(answer))

@@ -41,6 +41,7 @@ def test_batch_and_streaming_joins_through_connect(tmp_path: Path) -> None:
     assert found["relation_rows"] == 600
     assert found["batch_is_right"]
     assert found["stream_is_right"]
+    assert found["workload_is_right"]
     assert found["stream_rows"] == [150, 150, 150]
     assert found["output_rows"] == found["expected_rows"] > 450
     assert found["null_key_rows"] == 50

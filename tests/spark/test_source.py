@@ -4,6 +4,7 @@ What a reader answers is tested without Spark, with a clock that stands where it
 """
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -312,3 +313,10 @@ def test_a_relation_is_no_stream() -> None:
     source = WorkloadSource(ZIPF | {"table": "relation"})
     with pytest.raises(OptionError, match="a relation is no stream"):
         source.streamReader(source.schema())
+
+
+def test_an_older_spark_is_told_so(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "semistream.spark.source")
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    with pytest.raises(OptionError, match=r"need PySpark 4\.2 or newer; this is 4"):
+        register_workloads(spark)
