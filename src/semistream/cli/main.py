@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_calibrate(commands)
     _add_explain(commands)
     _add_bench(commands)
+    _add_lab(commands)
     return parser
 
 
@@ -239,6 +240,73 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     from semistream.cli.bench import run_bench_model
 
     return run_bench_model(arguments.rows, arguments.device, arguments.quick, arguments.out)
+
+
+def _add_lab(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    lab = commands.add_parser(
+        "lab",
+        help="the papers' figures, made here and judged",
+        description="Makes the figures of the papers, on an emulated disk of their time or on this "
+        "machine's, and judges what the papers say of them.",
+    )
+    actions = lab.add_subparsers(title="actions", metavar="action", required=True)
+    listed = actions.add_parser("list", help="name all figures")
+    listed.set_defaults(run=_run_lab_list)
+    run = actions.add_parser(
+        "run",
+        help="make figures",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description="Writes a CSV file, a PNG and an SVG picture and the verdicts of each figure, "
+        "and one page of all of them.",
+    )
+    run.add_argument(
+        "figures",
+        nargs="*",
+        metavar="FIGURE",
+        help="figures or whole papers, as `semistream lab list` names them; all if none is named",
+    )
+    run.add_argument(
+        "--scale",
+        choices=["quick", "paper"],
+        default="quick",
+        help="in miniature, minutes in all; or as large as in the papers, hours and gigabytes",
+    )
+    run.add_argument(
+        "--device",
+        choices=["real", "hdd-papers", "hdd-2007", "hdd-2011", "ssd", "object-store"],
+        default="hdd-papers",
+        help="an emulated device on its own clock, or this machine's",
+    )
+    run.add_argument("--seed", type=int, default=7, help="of the generated data")
+    run.add_argument(
+        "--out", type=Path, default=Path("lab-out"), metavar="DIR", help="for all files"
+    )
+    run.set_defaults(run=_run_lab)
+    report = actions.add_parser("report", help="make one page of all figures in a folder")
+    report.add_argument(
+        "--out", type=Path, default=Path("lab-out"), metavar="DIR", help="the folder"
+    )
+    report.set_defaults(run=_run_lab_report)
+
+
+def _run_lab_list(arguments: argparse.Namespace) -> int:
+    from semistream.cli.lab import list_figures
+
+    return list_figures()
+
+
+def _run_lab(arguments: argparse.Namespace) -> int:
+    from semistream.cli.lab import run_figures
+
+    return run_figures(
+        arguments.figures, arguments.scale, arguments.device, arguments.seed, arguments.out
+    )
+
+
+def _run_lab_report(arguments: argparse.Namespace) -> int:
+    from semistream.cli.lab import make_report
+
+    return make_report(arguments.out)
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -74,10 +74,14 @@ class Conditions:
         layout, io, pages = self.layout, self.factors.io, loads.pages
         breaks = pages / layout.pages_per_stretch
         if layout.whole_pages:
-            sizes = [layout.code_bytes, *layout.part_bytes]
-            return sum((1 + breaks) * io(pages * size / (1 + breaks)) for size in sizes)
+            sizes = [size for size in (layout.code_bytes, *layout.part_bytes) if size]
+            follows = len(sizes) == 1 and not loads.are_scattered
+            return sum(
+                (1 + breaks) * io(pages * size / (1 + breaks), follows=follows) for size in sizes
+            )
         # Codes lie in a file of their own; without columns to fetch a scan never seeks.
-        cost = io(pages * layout.code_bytes, follows=not layout.part_bytes)
+        follows = not layout.part_bytes and not loads.are_scattered
+        cost = io(pages * layout.code_bytes, follows=follows)
         if not layout.part_bytes:
             return cost
         loads = loads.thinned()
@@ -98,6 +102,7 @@ class Loads:
     matches: Floats  # of each load
     output_rows: float  # matches that are dealt with at a time
     often: Floats | None = None  # how often each load is made; equally often unless given
+    are_scattered: bool = False  # one load does not go on where the one before ended
 
     def thinned(self) -> "Loads":
         """Return few enough loads to look at: those with most matches, and some of the others."""

@@ -110,6 +110,8 @@ def loop_of(
     touched: NDArray[np.float64],
     waiting: NDArray[np.float64],
     often: NDArray[np.float64] | None = None,
+    *,
+    are_scattered: bool = True,
 ) -> Prediction:
     """Return equation 3 for loads that serve so many tuples on average, and so many each.
 
@@ -124,7 +126,8 @@ def loop_of(
     # Pieces are whole pages where they can be: on average half a page is left out of each.
     per_piece = max(settings.output_rows / 2, settings.output_rows - served / pages / 2)
     matches = conditions.match_share * served
-    loads = Loads(pages, touched, conditions.match_share * waiting, per_piece, often)
+    found = conditions.match_share * waiting
+    loads = Loads(pages, touched, found, per_piece, often, are_scattered)
     io_s = conditions.io_seconds(loads)
     loop_s = io_s + served * (step.tuple_s + step.probe_s) + matches * step.output_s
     loop_s += step.loop_s + step.entry_s

@@ -28,7 +28,8 @@ def predict_sweep(conditions: Conditions, settings: IndexJoinSettings) -> Predic
     awaited = -np.expm1(-arrivals * pages)
     touched = in_loads(awaited, settings.pages_per_read)
     waiting = arrivals * in_loads(pages, settings.pages_per_read).sum(axis=1)
-    return loop_of(conditions, settings, max(1.0, arrivals / loads), touched, waiting)
+    served = max(1.0, arrivals / loads)
+    return loop_of(conditions, settings, served, touched, waiting, are_scattered=False)
 
 
 def predict_one(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:

@@ -3,7 +3,8 @@
 A `Reading` says how a join reads R's pages. Its `device` may be an `EmulatedDevice`: the bytes
 still come from the real files, and the time that the named device would have taken is charged to
 its clock instead of being waited for. So a run takes CPU time only, can be repeated, and is the
-same everywhere.
+same everywhere. Without one the machine's own device is read, whose page cache a comparison may
+want to do without: then every read is followed by dropping what it left there.
 
 The model: a request costs its overhead; a seek, unless it goes on where the one before ended, in
 the same file; and its bytes at the device's bandwidth. One request is served at a time. A request
@@ -24,15 +25,23 @@ class Reading:
     ``read_ahead``: the next pages are announced to the device while the current ones are probed.
     ``whole_pages``: all columns of every page are read, as in the papers, instead of the key codes
     first and what is asked for where a key matched.
+    ``as_rows``: an emulated device is charged as if keys lay in their rows, not in a file of their
+    own, so a run of whole pages is one request.
+    ``uncached``: the operating system's page cache forgets what was read.
     """
 
     device: "EmulatedDevice | None" = None
     read_ahead: bool = False
     whole_pages: bool = False
+    as_rows: bool = False
+    uncached: bool = False
 
     def open(self, file: PageFile, path: str) -> PageFile:
         """Return a file as this reading sees it."""
-        return file if self.device is None else EmulatedPageFile(self.device, file, path)
+        if self.device is None:
+            return UncachedPageFile(file) if self.uncached else file
+        is_free = self.as_rows and path.endswith(".codes")
+        return file if is_free else EmulatedPageFile(self.device, file, path)
 
 
 @dataclass(slots=True)
@@ -71,6 +80,25 @@ class EmulatedDevice:
         seek_s, bytes_per_s, request_s = DEVICES[name]
         return cls(name, seek_s, bytes_per_s, request_s, computed_s)
 
+    def shrunk(self, times: float) -> "EmulatedDevice":
+        """Return a model of this device for data so many times smaller.
+
+        What a request costs besides its bytes shrinks with the data, so that a join of a relation,
+        with a budget and from a device that are all `times` smaller takes as much less time for as
+        many fewer tuples: its service rate is that of the full size.
+        """
+        return EmulatedDevice(
+            self.name, self.seek_s / times, self.bytes_per_s, self.request_s / times
+        )
+
+    def slowed(self, times: float) -> "EmulatedDevice":
+        """Return a device whose bandwidth is so many times less, for data as many times smaller.
+
+        Reads then take as long as at full size. What is to be as at full size are times, and how
+        many tuples of a given rate come during a read; see `shrunk` for where it is the rates.
+        """
+        return EmulatedDevice(self.name, self.seek_s, self.bytes_per_s / times, self.request_s)
+
     @property
     def now_s(self) -> float:
         """What the clock shows: what was waited for the device, and what was computed."""
@@ -108,14 +136,43 @@ class EmulatedDevice:
 
 _MOST_ANNOUNCED = 4096
 
-# Seek, bandwidth, overhead of a request. The first is the disk of the first paper's time; round
-# figures of their kind, not of a product.
+# Seek, bandwidth, overhead of a request. The first two are disks of the first papers' time; round
+# figures of their kind, not of a product. The overhead of `hdd-papers` is what makes 0.93 MB the
+# best disk buffer of a 20 MB budget, as `meshjoin-default-settings.txt` found: with c_I/O = a + b/β
+# it is best at b² = aβ·(M − 2b), so aβ = 48 kB, and the optima at 40, 80 and 160 MB then follow.
 DEVICES: dict[str, tuple[float, float, float]] = {
+    "hdd-papers": (0.008, 80e6, 0.0006),
     "hdd-2007": (0.008, 80e6, 0.0),
     "hdd-2011": (0.008, 130e6, 0.0),
     "ssd": (0.0, 500e6, 0.0001),
     "object-store": (0.0, 100e6, 0.02),
 }
+
+
+class UncachedPageFile:
+    """A file that the operating system forgets as soon as it was read."""
+
+    def __init__(self, file: PageFile) -> None:
+        """Take over an open file."""
+        self._file = file
+
+    def read_into(self, offset: int, out: memoryview) -> int:
+        """Fill `out` from `offset`, then drop those bytes from the page cache."""
+        count = self._file.read_into(offset, out)
+        self._file.forget(offset, len(out))
+        return count
+
+    def announce(self, offset: int, size: int) -> None:
+        """Let the device begin."""
+        self._file.announce(offset, size)
+
+    def forget(self, offset: int, size: int) -> None:
+        """Drop bytes from the page cache."""
+        self._file.forget(offset, size)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 class EmulatedPageFile:
@@ -135,6 +192,9 @@ class EmulatedPageFile:
     def announce(self, offset: int, size: int) -> None:
         """Let the device begin."""
         self._device.announce(self._path, offset, size)
+
+    def forget(self, offset: int, size: int) -> None:
+        """Nothing to do: an emulated device has no cache."""
 
     def close(self) -> None:
         """Close the file."""

@@ -14,6 +14,8 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
+_KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")
+
 
 class PageFile(Protocol):
     """A file that is read at random offsets into memory the caller owns."""
@@ -24,6 +26,10 @@ class PageFile(Protocol):
 
     def announce(self, offset: int, size: int) -> None:
         """Say that these bytes will be read soon; the device may begin."""
+        ...
+
+    def forget(self, offset: int, size: int) -> None:
+        """Say that these bytes need not be kept in any cache."""
         ...
 
     def close(self) -> None:
@@ -53,6 +59,12 @@ class LocalPageFile:
         """Let the kernel read them into its page cache meanwhile."""
         os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_WILLNEED)
 
+    def forget(self, offset: int, size: int) -> None:
+        """Let the kernel drop them from its page cache, in whole pages around them."""
+        start = offset // _KERNEL_PAGE * _KERNEL_PAGE
+        end = -(-(offset + size) // _KERNEL_PAGE) * _KERNEL_PAGE
+        os.posix_fadvise(self._fd, start, end - start, os.POSIX_FADV_DONTNEED)
+
     def close(self) -> None:
         """Close the descriptor; safe to call twice."""
         if self._fd >= 0:
@@ -80,6 +92,9 @@ class ArrowPageFile:
         return int(self._file.readinto(out[: size - offset]))
 
     def announce(self, offset: int, size: int) -> None:
+        """Nothing to do: Arrow's files have no such request."""
+
+    def forget(self, offset: int, size: int) -> None:
         """Nothing to do: Arrow's files have no such request."""
 
     def close(self) -> None:

@@ -1,0 +1,353 @@
+"""The figures of `meshjoin-default-settings.txt`: is tuning the disk buffer worth it?
+
+All but figure 8 show the same runs: a grid of disk buffers for each budget, of which some figures
+pick the best, some the default.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from matplotlib.figure import Figure as Canvas
+
+from semistream.cost.printed.meshjoin import DEFAULT_DISK_BUFFER_BYTES
+from semistream.cost.split import Split
+from semistream.lab.charts import Lines, Stated, legend
+from semistream.lab.claims import Claim, Finding, Row, Table, falls, rises
+from semistream.lab.figures import Figure, Lab, Point
+from semistream.lab.meshjoin import MB, synthetic, tracks
+from semistream.lab.rig import Measured, Rig
+
+PAPER = "meshjoin-default-settings"
+_PAGE_BYTES = 8_192
+_OPTIMA_MB = {20.0: 0.93, 40.0: 1.35, 80.0: 1.91, 160.0: 2.63}  # section 4.4
+_GAINS = {40.0: 0.004, 80.0: 0.0117, 160.0: 0.0178}  # section 4.4
+_BUDGETS_MB = (20.0, 40.0, 80.0, 160.0, 320.0)
+_BUFFERS_MB = (0.1, 0.2, 0.35, 0.5, 0.7, 0.93, 1.15, 1.4, 1.7, 2.0, 2.4, 2.8, 3.4, 4.2, 5.4, 7.0)
+_LINEAR_MB = (0.93, 2.0, 4.2, 7.0, 10.0, 13.0, 16.0)
+
+
+def _rig(lab: Lab) -> Rig:
+    return synthetic(lab, _PAGE_BYTES, exponent=0.0)
+
+
+def _at(rig: Rig, memory_mb: float, buffer_mb: float) -> Measured:
+    return rig.measure("meshjoin", memory_mb * MB, Split(rig.pages_in(buffer_mb * MB)))
+
+
+def _row(lab: Lab, memory_mb: float, buffer_mb: float) -> Row:
+    rig = _rig(lab)
+    measured = _at(rig, memory_mb, buffer_mb)
+    return {
+        "memory_mb": memory_mb,
+        "disk_buffer_mb": measured.settings.pages_per_read * rig.page_bytes / MB,
+        "tuples_per_s": measured.rate,
+    }
+
+
+def _grid(lab: Lab, budgets: Sequence[float], buffers: Sequence[float]) -> list[Point]:
+    return [partial(_row, lab, memory, buffer) for memory in budgets for buffer in buffers]
+
+
+def _best(lab: Lab, memory_mb: float) -> tuple[float, Measured]:
+    """Return the best disk buffer of the grid, and what it does."""
+    rig = _rig(lab)
+    runs = [(buffer, _at(rig, memory_mb, buffer)) for buffer in _BUFFERS_MB]
+    return max(runs, key=lambda run: run[1].rate)
+
+
+def _optimum_points(lab: Lab) -> Sequence[Point]:
+    def rows(memory_mb: float) -> list[Row]:
+        rig = _rig(lab)
+        pages = rig.tuned("meshjoin", memory_mb * MB).settings.pages_per_read
+        measured, _ = _best(lab, memory_mb)
+        sizes = {"measured": measured, "model": pages * rig.page_bytes / MB}
+        return [{"memory_mb": memory_mb, "what": w, "disk_buffer_mb": s} for w, s in sizes.items()]
+
+    return [partial(rows, memory) for memory in _BUDGETS_MB]
+
+
+def _default_points(lab: Lab) -> Sequence[Point]:
+    def rows(memory_mb: float) -> list[Row]:
+        default = _at(_rig(lab), memory_mb, DEFAULT_DISK_BUFFER_BYTES / MB)
+        _, best = _best(lab, memory_mb)
+        rates = {"default": default.rate, "optimum": best.rate}
+        return [{"memory_mb": memory_mb, "what": w, "tuples_per_s": r} for w, r in rates.items()]
+
+    return [partial(rows, memory) for memory in _BUDGETS_MB]
+
+
+def _io_points(lab: Lab) -> Sequence[Point]:
+    def row(buffer_mb: float) -> Row:
+        rig = _rig(lab)
+        measured = _at(rig, 80.0, buffer_mb)
+        size = measured.settings.pages_per_read * rig.page_bytes
+        # The device is asked for nothing but these pages, so its time is theirs.
+        return {"disk_buffer_mb": size / MB, "io_ms_per_page": measured.loop_s / size * 8192 * 1e3}
+
+    return [partial(row, buffer) for buffer in _BUFFERS_MB]
+
+
+def _against_model(lab: Lab, memory_mb: float, measured: Measured, x: str) -> list[Row]:
+    rig = _rig(lab)
+    size = measured.settings.pages_per_read * rig.page_bytes / MB
+    rates = {"measured": measured.rate, "model": rig.predict("meshjoin", measured).rate}
+    at = {"disk_buffer_mb": size, "memory_mb": memory_mb}[x]
+    return [{x: at, "what": what, "tuples_per_s": rate} for what, rate in rates.items()]
+
+
+def _validation_by_buffer(lab: Lab) -> Sequence[Point]:
+    def rows(buffer_mb: float) -> list[Row]:
+        measured = _at(_rig(lab), 20.0, buffer_mb)
+        return _against_model(lab, 20.0, measured, "disk_buffer_mb")
+
+    return [partial(rows, buffer) for buffer in _LINEAR_MB]
+
+
+def _validation_by_memory(lab: Lab) -> Sequence[Point]:
+    def rows(memory_mb: float) -> list[Row]:
+        return _against_model(lab, memory_mb, _best(lab, memory_mb)[1], "memory_mb")
+
+    return [partial(rows, memory) for memory in _BUDGETS_MB]
+
+
+def _has_knee(table: Table) -> Finding:
+    rates = table.lookup("disk_buffer_mb", "tuples_per_s")
+    top = max(rates.values())
+    near = _nearest(rates, 0.93)
+    small = _nearest(rates, 0.1)
+    return Finding.of(
+        f"{small / top:.0%} of the best at 0.1 MB, {near / top:.1%} at 0.93 MB",
+        holds=small / top < 0.8 and near / top > 0.95,
+        in_shape=small < near and near / top > 0.9,
+    )
+
+
+def _nearest(values: dict[str | float, float], x: float) -> float:
+    return values[min(values, key=lambda key: abs(float(key) - x))]
+
+
+def _optimum_grows(table: Table) -> Finding:
+    optima = table.lookup("memory_mb", "disk_buffer_mb", what="measured")
+    told = ", ".join(f"{size:.2f}" for size in optima.values())
+    return Finding.of(f"{told} MB", holds=rises(optima.values()) and optima[320.0] > optima[20.0])
+
+
+def _optima_as_printed(table: Table) -> Finding:
+    found = table.lookup("memory_mb", "disk_buffer_mb", what="model")
+    off = [found[memory] / size - 1 for memory, size in _OPTIMA_MB.items()]
+    told = ", ".join(f"{found[memory]:.2f}" for memory in _OPTIMA_MB)
+    worst = max(abs(o) for o in off)
+    return Finding.of(
+        f"{told} MB by the model; off by {worst:.0%} at the most",
+        holds=worst <= 0.15,
+        in_shape=worst <= 0.5,
+    )
+
+
+def _gains(table: Table) -> dict[float, float]:
+    gains = {}
+    for memory in (float(m) for m in table.distinct("memory_mb")):
+        rates = table.lookup("disk_buffer_mb", "tuples_per_s", memory_mb=memory)
+        gains[memory] = max(rates.values()) / _nearest(rates, 0.93) - 1
+    return gains
+
+
+def _gains_as_printed(table: Table) -> Finding:
+    gains = _gains(table)
+    told = ", ".join(f"{gains[m]:.1%} in {m:g} MB" for m in _GAINS)
+    return Finding.of(
+        f"{told} (the paper: {', '.join(f'{g:.1%}' for g in _GAINS.values())})",
+        holds=all(abs(gains[m] - g) <= 0.01 for m, g in _GAINS.items()),
+        in_shape=all(gains[m] <= 0.05 for m in _GAINS),
+    )
+
+
+def _saturates(table: Table) -> Finding:
+    gains = _gains(table)
+    return Finding.of(
+        f"beyond the default disk buffer at most {max(gains.values()):.1%} more is to be had",
+        holds=max(gains.values()) <= 0.05,
+        in_shape=max(gains.values()) <= 0.1,
+    )
+
+
+def _io_levels_off(table: Table) -> Finding:
+    costs = table.values("io_ms_per_page")
+    early, late = costs[0] / costs[5], costs[5] / costs[-1]
+    return Finding.of(
+        f"{costs[0]:.3f} ms a page at 0.1 MB, {costs[5]:.3f} at 0.93 MB, {costs[-1]:.3f} at 7 MB",
+        holds=falls(costs, 0.01) and early > 1.2 and late < 1.1,
+        in_shape=falls(costs, 0.01),
+    )
+
+
+def _within_three_percent(table: Table) -> Finding:
+    ratios = table.ratios("memory_mb", "tuples_per_s", "what", "default", "optimum")
+    losses = [1 - r for r in ratios]
+    return Finding.of(
+        f"it loses {min(losses):.1%} to {max(losses):.1%} from 20 to 320 MB",
+        holds=max(losses) < 0.03,
+        in_shape=max(losses) < 0.06,
+    )
+
+
+def _drops(table: Table) -> Finding:
+    rates = table.where(what="measured").values("tuples_per_s")
+    return Finding.of(
+        f"{rates[0]:,.0f} tuples/s at the default, {rates[-1]:,.0f} at 16 of 20 MB",
+        holds=rates[-1] < 0.5 * rates[0] and falls(rates[1:], 0.02),
+        in_shape=rates[-1] < rates[0],
+    )
+
+
+def _draw_grid(canvas: Canvas, table: Table) -> None:
+    lines = Lines(
+        "disk_buffer_mb",
+        "tuples_per_s",
+        "disk buffer b (MB)",
+        "service rate (tuples/s)",
+        "memory_mb",
+        named=lambda memory: f"M = {memory:g} MB",
+    )
+    axes = canvas.add_subplot()
+    lines.draw(axes, table)
+    axes.axvline(0.93, color="#c1121f", linewidth=1, linestyle=":", label="default, 0.93 MB")
+    for memory, size in _OPTIMA_MB.items():
+        rates = table.lookup("disk_buffer_mb", "tuples_per_s", memory_mb=memory)
+        y = float(np.interp(size, [float(b) for b in rates], list(rates.values())))
+        axes.plot([size], [y], "D", color="#c1121f", markerfacecolor="none", markersize=9)
+    legend(axes)
+
+
+_RATE = "service rate (tuples/s)"
+
+FIGURES = (
+    Figure(
+        PAPER,
+        "5",
+        "The knee: MESHJOIN by disk buffer in 80 MB",
+        lambda lab: _grid(lab, (80.0,), _BUFFERS_MB),
+        Lines("disk_buffer_mb", "tuples_per_s", "disk buffer b (MB)", _RATE, from_zero=False),
+        (
+            Claim(
+                "The rate grows steeply up to a knee, then hardly.",
+                "section 4.1, figure 5",
+                _has_knee,
+            ),
+        ),
+        note="As in the paper the axis does not begin at zero.",
+    ),
+    Figure(
+        PAPER,
+        "6",
+        "The best disk buffer by budget",
+        _optimum_points,
+        Lines(
+            "memory_mb",
+            "disk_buffer_mb",
+            "memory M (MB)",
+            "best disk buffer (MB)",
+            "what",
+            stated=[Stated(m, b, f"{b:g}") for m, b in _OPTIMA_MB.items()],
+        ),
+        (
+            Claim(
+                "The best disk buffer grows with the budget.",
+                "section 4.3, figure 6",
+                _optimum_grows,
+            ),
+            Claim(
+                "It is 0.93, 1.35, 1.91 and 2.63 MB in 20, 40, 80 and 160 MB.",
+                "section 4.4, figures 6 and 7",
+                _optima_as_printed,
+                why="",
+            ),
+        ),
+        note="Measured: the best of a grid. The emulated disk's overhead was chosen by the first "
+        "of the paper's four values; the other three follow.",
+    ),
+    Figure(
+        PAPER,
+        "7",
+        "MESHJOIN by disk buffer and budget",
+        lambda lab: _grid(lab, (20.0, 40.0, 80.0, 160.0), _BUFFERS_MB),
+        _draw_grid,
+        (
+            Claim(
+                "Every budget shows saturation.",
+                "section 4.4, figure 7",
+                _saturates,
+            ),
+            Claim(
+                "The best disk buffer gains 0.4 %, 1.17 % and 1.78 % over the default in 40, 80 "
+                "and 160 MB.",
+                "section 4.4, figure 7",
+                _gains_as_printed,
+            ),
+        ),
+        note="Diamonds: the optima that the paper states, on our curves.",
+    ),
+    Figure(
+        PAPER,
+        "8",
+        "I/O cost per page of 8 KiB by disk buffer",
+        _io_points,
+        Lines("disk_buffer_mb", "io_ms_per_page", "disk buffer b (MB)", "I/O cost (ms per page)"),
+        (
+            Claim(
+                "The cost of a page falls at first, and hardly after a while.",
+                "section 4.4, figure 8",
+                _io_levels_off,
+            ),
+        ),
+    ),
+    Figure(
+        PAPER,
+        "9",
+        "MESHJOIN with the default and with the best disk buffer, to 320 MB",
+        _default_points,
+        Lines("memory_mb", "tuples_per_s", "memory M (MB)", _RATE, "what"),
+        (
+            Claim(
+                "With the default disk buffer the rate is less than 3 % below the optimum, from "
+                "20 to 320 MB.",
+                "section 5, figure 9",
+                _within_three_percent,
+            ),
+        ),
+    ),
+    Figure(
+        PAPER,
+        "10a",
+        "MESHJOIN: cost model against measurement by disk buffer, 20 MB",
+        _validation_by_buffer,
+        Lines("disk_buffer_mb", "tuples_per_s", "disk buffer b (MB)", _RATE, "what"),
+        (
+            Claim(
+                "The cost model is close to what is measured.",
+                "section 4.5, figure 10(a)",
+                partial(tracks, x="disk_buffer_mb"),
+            ),
+            Claim(
+                "The rate stays high while the disk buffer is small and drops when it grows.",
+                "section 4.5, figure 10(a)",
+                _drops,
+            ),
+        ),
+    ),
+    Figure(
+        PAPER,
+        "10b",
+        "MESHJOIN: cost model against measurement by budget, best disk buffer",
+        _validation_by_memory,
+        Lines("memory_mb", "tuples_per_s", "memory M (MB)", _RATE, "what"),
+        (
+            Claim(
+                "The cost model is close to what is measured.",
+                "section 4.5, figure 10(b)",
+                partial(tracks, x="memory_mb"),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,101 @@
+"""What a figure is, and the lab it is made in.
+
+A figure is a list of points to measure, a way to draw the table they make, and the paper's claims
+about it. It knows nothing of files; `semistream.lab.runner` writes what it makes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from matplotlib.figure import Figure as Canvas
+
+from semistream.lab.claims import Claim, Row, Table
+from semistream.lab.rig import REAL, Rig
+from semistream.workload.base import Workload
+
+Point: TypeAlias = Callable[[], Row | Sequence[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How large the experiments are."""
+
+    name: str
+    is_full: bool
+
+
+SCALES = {"quick": Scale("quick", False), "paper": Scale("paper", True)}
+
+
+@dataclass
+class Lab:
+    """Where figures are made: a scale, a device, a folder for relations, and what is known so far.
+
+    A relation is built once, and a setting measured once, however many figures show it.
+    """
+
+    folder: Path
+    scale: Scale = SCALES["quick"]
+    device: str = "hdd-papers"
+    seed: int = 7
+    _rigs: dict[tuple[object, ...], Rig] = field(default_factory=dict, init=False)
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether times are a model's, so that they are the same every time."""
+        return self.device != REAL
+
+    def times(self, quick: float) -> float:
+        """Return how many times smaller than the paper's everything is, at quick scale so many."""
+        return 1.0 if self.scale.is_full else quick
+
+    def rig(
+        self,
+        make: Callable[[float], Workload],
+        times: float,
+        *,
+        row_bytes: int = 120,
+        page_bytes: int = 16_384,
+        device: str | None = None,
+    ) -> Rig:
+        """Return a rig with the workload that `make` returns for a number of times.
+
+        At full scale pages are of 64 KiB: the page table is a part of the budget, and it must not
+        take a larger share of that than in miniature.
+        """
+        workload = make(times)
+        page_bytes = max(page_bytes, 65_536) if times == 1.0 else page_bytes
+        device = device or self.device
+        key = (workload, times, row_bytes, page_bytes, device)
+        if key not in self._rigs:
+            stored = (workload, row_bytes, page_bytes)
+            folder = self.folder / f"{abs(hash(stored)):x}.rel"
+            self._rigs[key] = Rig.build(folder, workload, device, times, row_bytes, page_bytes)
+        return self._rigs[key]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a paper, or of our own."""
+
+    paper: str
+    number: str
+    title: str
+    points: Callable[[Lab], Sequence[Point]]
+    draw: Callable[[Canvas, Table], None]
+    claims: tuple[Claim, ...] = ()
+    note: str = ""  # what is not as in the paper
+
+    @property
+    def name(self) -> str:
+        """What it is called on the command line."""
+        return f"{self.paper}-{self.number}"
+
+
+def by_name(figures: Sequence[Figure]) -> Mapping[str, Figure]:
+    """Return figures by their names, each of which there is once."""
+    named = {figure.name: figure for figure in figures}
+    assert len(named) == len(figures), "two figures have one name"
+    return named

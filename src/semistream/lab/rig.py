@@ -1,0 +1,344 @@
+"""The rig: R as the papers stored it, on a device, in miniature, and joins that are measured on it.
+
+*As the papers stored it*: rows lie together and pages are read whole, so the engine's own advantage
+of reading keys first is switched off; what is compared is the algorithms.
+
+*In miniature*: R, the budget and what a request costs besides its bytes are all `times` smaller
+than in the paper. A loop then takes as much less time for as many fewer tuples, and service rates
+are those of the full size; times are multiplied back. Budgets are given, and sizes are told, as
+they are at full size. Two things do not shrink. A join that shares no read (`inlj`) has a rate that
+does not depend on R's size, so it is measured on the full-size device. And a Zipf distribution over
+a smaller domain has more of its mass in its head.
+
+Each output row is checked against its key, and as many rows must come out as have left the join.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.advice.choice import Advisor
+from semistream.advice.situation import demand_in, reader_for
+from semistream.columns import width_bytes
+from semistream.cost.conditions import Conditions, Layout
+from semistream.cost.demand import Demand
+from semistream.cost.factors import CostFactors, IoCurve
+from semistream.cost.models import MODELS, Settings
+from semistream.cost.prediction import Prediction
+from semistream.cost.split import USUAL, Split
+from semistream.cost.tuning import Tuned, evaluate, tune
+from semistream.joins.indexjoin import IndexJoin
+from semistream.joins.operator import StreamJoin
+from semistream.joins.registry import make_operator
+from semistream.joins.spec import JoinSpec, resolve
+from semistream.joins.xhybridjoin import XHybridJoin
+from semistream.lab.service import ServiceRate, Spell, measure_service
+from semistream.relation.build import build_relation
+from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.reader import PageReader
+from semistream.relation.relation import Relation
+from semistream.relation.writer import CODE_BYTES
+from semistream.workload.base import Workload
+from semistream.workload.synthetic import Synthetic
+
+REAL = "real"
+UNTUNED = "xhybridjoin-equal"  # X-HYBRIDJOIN with both parts of one size, as before its section 6
+_STAMP = 0x5EED5EED5EED
+_BATCH_ROWS = 2048
+_PAYLOAD = "payload"
+_MOST_SAMPLED = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a join did once it was warm."""
+
+    rate: float  # tuples per second
+    settings: Settings
+    cached_rows: int
+    service: ServiceRate
+    loop_s: float  # seconds of a loop, at full size
+
+    @property
+    def tuples_per_loop(self) -> float:
+        """w, in miniature."""
+        return self.service.tuples / max(1, self.service.counted("iterations"))
+
+
+_Key: TypeAlias = tuple[str, float, Split]
+
+
+@dataclass
+class Rig:
+    """A relation, the stream that refers to it, and a device."""
+
+    relation: Relation
+    workload: Workload
+    device: str
+    times: float  # how many times smaller everything is
+    row_bytes: int
+    _known: dict[_Key, Measured] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def build(
+        cls,
+        folder: Path,
+        workload: Workload,
+        device: str,
+        times: float,
+        row_bytes: int,
+        page_bytes: int,
+    ) -> "Rig":
+        """Store a workload's relation as rows of this width: the key, and a payload that proves it.
+
+        Other columns of the workload are not kept, only their width is.
+        """
+        schema = pa.schema([(workload.key, pa.int64()), (_PAYLOAD, pa.binary(row_bytes - 8))])
+        batches = (
+            _stamped(batch.column(workload.key), schema) for batch in workload.relation_batches()
+        )
+        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        relation = build_relation(
+            reader, folder, key=workload.key, partitions=1, page_size=page_bytes
+        )
+        return cls(relation, workload, device, times, row_bytes)
+
+    @property
+    def rows(self) -> float:
+        """How many rows R has at full size."""
+        return self.relation.row_count * self.times
+
+    @property
+    def size_bytes(self) -> float:
+        """How large R is at full size."""
+        return self.rows * self.row_bytes
+
+    @cached_property
+    def page_count(self) -> int:
+        """N_R, in miniature."""
+        return self._reader.page_count
+
+    @cached_property
+    def page_bytes(self) -> float:
+        """v_P at full size, which is so many times as large as the real pages are."""
+        return self.size_bytes / self.page_count
+
+    def pages_in(self, size_bytes: float) -> int:
+        """Return how many pages a disk buffer of a full-size length has, at least one."""
+        return max(1, round(size_bytes / self.page_bytes))
+
+    def measure(self, algorithm: str, memory_bytes: float, split: Split = USUAL) -> Measured:
+        """Return what a join does in a full-size budget, measured once for each setting."""
+        key = (algorithm, memory_bytes, split)
+        if key not in self._known:
+            self._known[key] = self._measure(*key)
+        return self._known[key]
+
+    def measure_tuned(self, algorithm: str, memory_bytes: float) -> Measured:
+        """Return the same at the split that the cost model takes for the best."""
+        if algorithm == UNTUNED:
+            # Its parts are of one size, that of HYBRIDJOIN's disk buffer.
+            split = Split(self.tuned("hybridjoin", memory_bytes).settings.pages_per_read)
+        else:
+            split = self.tuned(algorithm, memory_bytes).split
+        return self.measure(algorithm, memory_bytes, split)
+
+    def tuned(self, algorithm: str, memory_bytes: float) -> Tuned:
+        """Return the best split of a full-size budget by the cost model."""
+        sizes = self._advisor.sizes(algorithm)
+        return tune(MODELS[algorithm], sizes, self._budget(memory_bytes), self.conditions)
+
+    def evaluate(self, algorithm: str, memory_bytes: float, split: Split) -> Tuned:
+        """Return what the model thinks of a split."""
+        sizes = self._advisor.sizes(algorithm)
+        return evaluate(
+            MODELS[algorithm], sizes, self._budget(memory_bytes), self.conditions, split
+        )
+
+    def predict(self, algorithm: str, measured: Measured) -> Prediction:
+        """Return what the model says of the settings that were measured."""
+        model = MODELS["xhybridjoin" if algorithm == UNTUNED else algorithm]
+        conditions = self.alone_conditions if _reads_alone(algorithm) else self.conditions
+        return model.predict(conditions, measured.settings, measured.cached_rows)
+
+    def new_join(
+        self,
+        algorithm: str,
+        memory_bytes: float,
+        split: Split,
+        device: EmulatedDevice | None,
+    ) -> StreamJoin:
+        """Return a join that is ready to run, reading from one of the devices below."""
+        if device is not None:
+            # The key is charged with its row.
+            device.bytes_per_s *= (self.row_bytes - CODE_BYTES) / self.row_bytes
+        relation = self.relation.read_by(_reading(device))
+        budget = self._budget(memory_bytes)
+        if algorithm == UNTUNED:
+            tactic = XHybridJoin(has_equal_parts=True)
+            return IndexJoin(relation, self.spec, budget, tactic, None, None, split)
+        return make_operator(algorithm, relation, self.spec, budget, None, split)
+
+    def device_for(self, algorithm: str) -> EmulatedDevice | None:
+        """Return the device to measure a rate with: as small as R, or whole for one read each."""
+        if self.device == REAL:
+            return None
+        device = EmulatedDevice.named(self.device)
+        return device if _reads_alone(algorithm) else device.shrunk(self.times)
+
+    def slow_device(self) -> EmulatedDevice:
+        """Return the device to measure times with: it reads the small R as long as the full one."""
+        return EmulatedDevice.named(self.device).slowed(self.times)
+
+    @cached_property
+    def spec(self) -> JoinSpec:
+        """The join that is measured: each tuple gets the whole row."""
+        return resolve(
+            self.relation,
+            self.workload.stream_schema,
+            on={self.workload.stream_key: self.workload.key},
+            how="inner",
+        )
+
+    @cached_property
+    def conditions(self) -> Conditions:
+        """What the models are told of the miniature."""
+        return self._conditions_on(self.device_for("meshjoin"))
+
+    @cached_property
+    def alone_conditions(self) -> Conditions:
+        """What the model of a join is told that reads for each tuple alone."""
+        return self._conditions_on(self.device_for("inlj"))
+
+    def _conditions_on(self, device: EmulatedDevice | None) -> Conditions:
+        assert device is not None, "the cost models of the lab are those of emulated devices"
+        reader = self._reader
+        layout = Layout(
+            page_count=reader.page_count,
+            row_count=reader.row_count,
+            code_bytes=reader.row_count * self.row_bytes / reader.page_count,
+            part_bytes=(),
+            pages_per_stretch=reader.pages_per_stretch([_PAYLOAD]),
+            whole_pages=True,
+        )
+        factors = CostFactors(IoCurve.of_device(device))
+        workload = self.workload
+        if not isinstance(workload, Synthetic) or workload.relation_exponent is not None:
+            sample = workload.stream_rows(0, min(_MOST_SAMPLED, 4 * reader.row_count))
+            demand = demand_in(sample, self.relation, [workload.stream_key], reader)
+            return Conditions(layout, demand, factors)
+        demand = Demand.zipf(workload.exponent, workload.relation_rows)
+        conditions = Conditions(layout, demand, factors)
+        if not workload.by_frequency:
+            return conditions
+        shares = np.arange(1, workload.relation_rows + 1) ** -workload.exponent
+        by_page = np.add.reduceat(shares, reader.row_bounds[:-1])
+        return conditions.asking_pages(by_page / by_page.sum())
+
+    def _measure(self, algorithm: str, memory_bytes: float, split: Split) -> Measured:
+        device = self.device_for(algorithm)
+        operator = self.new_join(algorithm, memory_bytes, split, device)
+        clock: Callable[[], float] = perf_counter if device is None else lambda: device.now_s
+        batch_rows = 64 if _reads_alone(algorithm) else _BATCH_ROWS
+        check = _Check(self.workload.stream_key)
+        service = measure_service(
+            operator,
+            self.page_count,
+            iter(Source(self.workload, batch_rows)),
+            clock,
+            _spell(algorithm),
+            check,
+        )
+        plan = operator.plan
+        assert plan is not None, "a join that has served tuples has split its budget"
+        loops = max(1, service.counted("iterations"))
+        seconds = service.end.now_s - service.start.now_s
+        rate = service.own_rate if device is None else service.rate
+        times = 1.0 if _reads_alone(algorithm) else self.times
+        return Measured(rate, plan.settings, plan.cached_rows, service, seconds / loops * times)
+
+    @cached_property
+    def _reader(self) -> PageReader:
+        return reader_for(self.relation.read_by(_reading(None)), self.spec)
+
+    @cached_property
+    def _advisor(self) -> Advisor:
+        relation = self.relation.read_by(_reading(None))
+        sizes = [float(width_bytes(column.type)) for column in self.spec.stream_schema]
+        return Advisor(relation, self.spec, sizes)
+
+    def _budget(self, memory_bytes: float) -> int:
+        return int(memory_bytes / self.times)
+
+
+class Source:
+    """The stream in batches, without end, that can tell how much of it was read."""
+
+    def __init__(self, workload: Workload, batch_rows: int) -> None:
+        """Begin with the first row."""
+        self._workload = workload
+        self._batch_rows = batch_rows
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches."""
+        while True:
+            batch = self._workload.stream_rows(self.rows, self._batch_rows)
+            if batch.num_rows < self._batch_rows:  # a stream that ends begins again
+                self.rows = 0
+                continue
+            self.rows += batch.num_rows
+            yield batch
+
+
+@dataclass
+class _Check:
+    """Each row that comes out must carry the payload of its key."""
+
+    key: str
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        payload = batch.column(_PAYLOAD)
+        width = payload.type.byte_width
+        raw = np.frombuffer(payload.buffers()[1], np.uint8, len(payload) * width)
+        stamps = raw.reshape(-1, width)[:, :8].copy().view(np.int64).ravel()
+        keys = batch.column(self.key).to_numpy()
+        if not np.array_equal(stamps ^ _STAMP, keys):
+            raise AssertionError("a join gave a tuple the row of another key")
+
+
+def _stamped(keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows whose payload begins with their key, in disguise."""
+    width = schema.field(_PAYLOAD).type.byte_width
+    raw = np.zeros((len(keys), width), np.uint8)
+    codes = keys.cast(pa.int64()).to_numpy()
+    raw[:, :8] = (codes ^ _STAMP).view(np.uint8).reshape(-1, 8)
+    payload = pa.FixedSizeBinaryArray.from_buffers(
+        schema.field(_PAYLOAD).type, len(keys), [None, pa.py_buffer(raw)]
+    )
+    return pa.RecordBatch.from_arrays([pa.array(codes), payload], schema=schema)
+
+
+def _reading(device: EmulatedDevice | None) -> Reading:
+    return Reading(device, whole_pages=True, as_rows=True, uncached=device is None)
+
+
+def _reads_alone(algorithm: str) -> bool:
+    return algorithm in ("inlj", "cinlj")
+
+
+def _spell(algorithm: str) -> Spell:
+    if _reads_alone(algorithm):
+        return Spell(0.0, 1.0, most_tuples=768)
+    # The first paper lets four turns of R pass and measures one. A scan is the same from the second
+    # on; a cache takes longer.
+    if algorithm in ("meshjoin", "rmeshjoin"):
+        return Spell(2, 1)
+    times = 3 if algorithm in MODELS and MODELS[algorithm].has_front else 1
+    return Spell(4 * times, 2 * times, most_tuples=12e6)
