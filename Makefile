@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test lint bench lab clean
 
 help: ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -36,5 +36,8 @@ bench: setup ## ours and its peers on the same data, answers checked; appends to
 	@$(PYTHON) src/semistream/cli/java.py
 	$(BIN)/python -m benchmarks $(ARGS)
 
+lab: setup ## the papers' figures in miniature, with verdicts, on one page: lab-out/index.html
+	$(BIN)/semistream lab run --jobs 2 $(ARGS)
+
 clean: ## remove what was made
-	rm -rf $(VENV) demo-out bench-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-out bench-out lab-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

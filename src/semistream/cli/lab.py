@@ -1,9 +1,13 @@
 """``semistream lab``: the papers' figures, made here and judged."""
 
 import tempfile
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
+from queue import Empty, Queue
+from typing import TypeAlias
 
 from rich.console import Console
 from rich.progress import (
@@ -35,7 +39,9 @@ def list_figures() -> int:
     return 0
 
 
-def run_figures(names: Sequence[str], scale: str, device: str, seed: int, out: Path) -> int:
+def run_figures(
+    names: Sequence[str], scale: str, device: str, seed: int, out: Path, jobs: int = 1
+) -> int:
     """Make figures, print their verdicts, and write the report of all that are in the folder."""
     figures = choose(names)
     console = Console()
@@ -45,21 +51,24 @@ def run_figures(names: Sequence[str], scale: str, device: str, seed: int, out: P
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
+    results = []
     with (
         tempfile.TemporaryDirectory(prefix="semistream-lab-") as folder,
         Progress(*columns, console=console) as progress,
     ):
-        lab = Lab(Path(folder), SCALES[scale], device, seed)
         overall = progress.add_task("all figures", total=len(figures))
-        results = []
-        for figure in figures:
-            task = progress.add_task(figure.name, total=None)
-            update = partial(_update, progress, task)
-            result = run_figure(figure, lab, out, update)
-            progress.remove_task(task)
-            progress.advance(overall)
-            _print(result, progress.console)
-            results.append(result)
+        bars: dict[str, TaskID] = {}
+        for news in _make([f.name for f in figures], Path(folder), scale, device, seed, out, jobs):
+            if isinstance(news, Result):
+                progress.remove_task(bars.pop(news.name))
+                progress.advance(overall)
+                _print(news, progress.console)
+                results.append(news)
+            else:
+                name, done, total = news
+                if name not in bars:
+                    bars[name] = progress.add_task(name)
+                progress.update(bars[name], completed=done, total=total)
     hold, claims = share_that_holds(results)
     if claims:
         console.print(f"\n{hold} of {claims} claims hold, at least in shape ({hold / claims:.0%}).")
@@ -93,8 +102,51 @@ def choose(names: Sequence[str]) -> list[Figure]:
     return list(chosen.values())
 
 
-def _update(progress: Progress, task: TaskID, done: int, total: int) -> None:
-    progress.update(task, completed=done, total=total)
+_News: TypeAlias = tuple[str, int, int] | Result  # a figure with its points done and in all
+
+
+def _make(
+    names: Sequence[str], folder: Path, scale: str, device: str, seed: int, out: Path, jobs: int
+) -> Iterator[_News]:
+    """Make figures in several processes, a paper at a time; yield what there is to tell."""
+    papers: dict[str, list[str]] = {}
+    for name in names:
+        papers.setdefault(FIGURES[name].paper, []).append(name)
+    context = get_context("spawn")
+    with (
+        context.Manager() as manager,
+        ProcessPoolExecutor(max(1, min(jobs, len(papers))), context) as pool,
+    ):
+        told = manager.Queue()
+        work = [
+            pool.submit(_make_paper, some, folder / paper, scale, device, seed, out, told)
+            for paper, some in papers.items()
+        ]
+        while not all(future.done() for future in work) or not told.empty():
+            with suppress(Empty):
+                yield told.get(timeout=0.2)
+            for future in work:
+                if future.done():
+                    future.result()
+
+
+def _make_paper(
+    names: Sequence[str],
+    folder: Path,
+    scale: str,
+    device: str,
+    seed: int,
+    out: Path,
+    told: "Queue[_News]",
+) -> None:
+    folder.mkdir()
+    lab = Lab(folder, SCALES[scale], device, seed)
+    for name in names:
+
+        def tell(done: int, total: int, name: str = name) -> None:
+            told.put((name, done, total))
+
+        told.put(run_figure(FIGURES[name], lab, out, tell))
 
 
 def _print(result: Result, console: Console) -> None:

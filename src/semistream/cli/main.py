@@ -279,6 +279,12 @@ def _add_lab(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     run.add_argument("--seed", type=int, default=7, help="of the generated data")
     run.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="papers to work on at a time; only where the device is emulated",
+    )
+    run.add_argument(
         "--out", type=Path, default=Path("lab-out"), metavar="DIR", help="for all files"
     )
     run.set_defaults(run=_run_lab)
@@ -299,7 +305,12 @@ def _run_lab(arguments: argparse.Namespace) -> int:
     from semistream.cli.lab import run_figures
 
     return run_figures(
-        arguments.figures, arguments.scale, arguments.device, arguments.seed, arguments.out
+        arguments.figures,
+        arguments.scale,
+        arguments.device,
+        arguments.seed,
+        arguments.out,
+        1 if arguments.device == "real" else arguments.jobs,
     )
 
 

@@ -74,13 +74,14 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     The paper fits w = 1.36·h_S·d/R_t to its machine. It can be derived. A load g of b pages is
     asked for by the share p_g of the stream. After it was read, its next tuple comes after 1/p_g
     others, becomes the oldest after T more, and g is read again. So per tuple that arrives there
-    are Σ p_g/(1 + p_g·T) loads, w is the inverse of that, and those who wait are, on average over
-    the arrivals, of which w come after each load and fill the room up again::
+    are Σ p_g/(1 + p_g·T) loads, and w is the inverse of that. Who arrives for g has missed it by
+    half a turn on average, but those that fill the room up after g itself was read, the share p_g
+    of all, have just missed it; so those who wait are::
 
-        h_S − w/2 = Σ T·(1 + p_g·T/2)·p_g / (1 + p_g·T)
+        h_S = Σ T·(1 + p_g·T·(1 + p_g)/2)·p_g / (1 + p_g·T)
 
     which T solves. Without skew w tends to 2·h_S/(n + 1) for n loads: a slot serves two tuples a
-    turn.
+    turn. If one load has most of the stream, a slot hardly serves more than one.
     """
     loads = in_loads(conditions.page_shares, settings.pages_per_read)
     shares = loads.sum(axis=1)
@@ -90,9 +91,8 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
 
     def free_slots(stay: float) -> float:
         met = shares * stay
-        served = 1 / (shares / (1 + met)).sum()
-        waiting = (met * (1 + met / 2) / (1 + met)).sum()
-        return float(settings.waiting_tuples - served / 2 - waiting)
+        waiting = (met * (1 + met * (1 + shares) / 2) / (1 + met)).sum()
+        return float(settings.waiting_tuples - waiting)
 
     stay = falling_root(free_slots, 0.0, 4.0 * settings.waiting_tuples + 4.0)
     asked = shares > 0

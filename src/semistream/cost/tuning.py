@@ -96,7 +96,10 @@ class _Search:
     def _best_of(self, best: Tuned, splits: list[Split]) -> Tuned:
         for split in splits:
             other = evaluate(self.model, self.sizes, self.budget_bytes, self.conditions, split)
-            if other.prediction.rate > best.prediction.rate:
+            # A split that does not fit comes to the tightest one instead, with hardly any output
+            # buffer; that is for budgets in which nothing else fits.
+            is_tighter = other.settings.output_rows < best.settings.output_rows // 2
+            if other.prediction.rate > best.prediction.rate and not is_tighter:
                 best = other
         return best
 

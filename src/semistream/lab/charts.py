@@ -40,8 +40,8 @@ STYLES: Mapping[str, tuple[str, str, str]] = {  # label, colour, marker
 }
 _OTHERS = ("#1b6ca8", "#e07a1f", "#2a9d5c", "#b5179e", "#8a6d00", "#d1495b", "#5fa8d3", "#444444")
 _MARKERS = "os^DvPX<"
+_MOST_MARKED = 40
 PAPER = "#c1121f"
-SIZE = (7.2, 4.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Lines:
                 rows.values(self.y),
                 dashed,
                 color=colour,
-                marker=marker,
+                marker=marker if len(rows) <= _MOST_MARKED else "",
                 markersize=5,
                 linewidth=1.6,
                 label=label,
@@ -155,7 +155,8 @@ def state(axes: Axes, stated: Sequence[Stated]) -> None:
                 place.text,
                 (place.x, place.y),
                 textcoords="offset points",
-                xytext=(8, -12),
+                xytext=(8, -11),
+                annotation_clip=False,
                 fontsize=8,
                 color=PAPER,
             )
@@ -178,10 +179,10 @@ def finish(
     axes.set_ylabel(y_label)
     if log_x:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
     if log_y:
         axes.set_yscale("log")
-    else:
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(True, axis="y", color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -7,7 +7,7 @@ about it. It knows nothing of files; `semistream.lab.runner` writes what it make
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, cast
 
 from matplotlib.figure import Figure as Canvas
 
@@ -15,18 +15,20 @@ from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.rig import REAL, Rig
 from semistream.workload.base import Workload
 
+_Kept = TypeVar("_Kept")
 Point: TypeAlias = Callable[[], Row | Sequence[Row]]
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large the experiments are."""
+    """How large the experiments are: as in the paper, or in miniature."""
 
     name: str
     is_full: bool
+    smaller: float = 1.0  # than at quick scale
 
 
-SCALES = {"quick": Scale("quick", False), "paper": Scale("paper", True)}
+SCALES = {"quick": Scale("quick", is_full=False), "paper": Scale("paper", is_full=True)}
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Lab:
     scale: Scale = SCALES["quick"]
     device: str = "hdd-papers"
     seed: int = 7
-    _rigs: dict[tuple[object, ...], Rig] = field(default_factory=dict, init=False)
+    kept: dict[object, object] = field(default_factory=dict, init=False)  # by what it was made for
 
     @property
     def is_emulated(self) -> bool:
@@ -49,7 +51,7 @@ class Lab:
 
     def times(self, quick: float) -> float:
         """Return how many times smaller than the paper's everything is, at quick scale so many."""
-        return 1.0 if self.scale.is_full else quick
+        return 1.0 if self.scale.is_full else quick * self.scale.smaller
 
     def rig(
         self,
@@ -68,12 +70,18 @@ class Lab:
         workload = make(times)
         page_bytes = max(page_bytes, 65_536) if times == 1.0 else page_bytes
         device = device or self.device
-        key = (workload, times, row_bytes, page_bytes, device)
-        if key not in self._rigs:
-            stored = (workload, row_bytes, page_bytes)
-            folder = self.folder / f"{abs(hash(stored)):x}.rel"
-            self._rigs[key] = Rig.build(folder, workload, device, times, row_bytes, page_bytes)
-        return self._rigs[key]
+
+        def build() -> Rig:
+            folder = self.folder / f"{len(self.kept)}.rel"
+            return Rig.build(folder, workload, device, times, row_bytes, page_bytes)
+
+        return self.keep((workload, times, row_bytes, page_bytes, device), build)
+
+    def keep(self, key: object, make: Callable[[], _Kept]) -> _Kept:
+        """Return what was made for this key before, or make it."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        return cast("_Kept", self.kept[key])
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,8 @@ class Figure:
     draw: Callable[[Canvas, Table], None]
     claims: tuple[Claim, ...] = ()
     note: str = ""  # what is not as in the paper
+    is_model: bool = False  # nothing is measured
+    size: tuple[float, float] = (7.2, 4.4)  # inches
 
     @property
     def name(self) -> str:

@@ -26,7 +26,7 @@ _CLOUD_ROWS, _CLOUD_TIMES, _CLOUD_BYTES = 10_000_000, 20, 32
 
 
 def symbols_of_the_time(rows: float = ROWS) -> Symbols:
-    """Return cost factors with which the equations give the three rates that section 4.2 prints.
+    """Return cost factors with which the equations come near the rates that section 4.2 prints.
 
     3,500 tuples per second in 2 MB, a little more than 6,000 in 4 MB, 26,000 in 40 MB. They are
     round figures, and other ones would do as well.
@@ -200,8 +200,8 @@ def _rates_at(expected: dict[float, float], table: Table) -> Finding:
     told = ", ".join(f"{rate:,.0f} in {share:g} %" for share, rate in found.items())
     return Finding.of(
         f"{told} (the paper: {', '.join(f'{r:,.0f}' for r in expected.values())})",
-        holds=all(found[s] >= r for s, r in expected.items()),
-        in_shape=all(found[s] >= r / 2 for s, r in expected.items()),
+        holds=all(r / 2 <= found[s] <= 2 * r for s, r in expected.items()),
+        in_shape=all(found[s] >= r for s, r in expected.items()),
     )
 
 
@@ -297,6 +297,7 @@ FIGURES = (
             ),
         ),
         note="A model, nothing is measured: equations 1, 2 and 6, with cost factors of the time.",
+        is_model=True,
     ),
     Figure(
         PAPER,
@@ -320,6 +321,7 @@ FIGURES = (
             ),
         ),
         note="A model, nothing is measured: equations 1 to 3, with cost factors of the time.",
+        is_model=True,
     ),
     Figure(
         PAPER,
@@ -365,6 +367,9 @@ FIGURES = (
                 "26,000 in 10 %.",
                 "section 4.2, figure 6(b)",
                 partial(_rates_at, _RATES_STATED),
+                why="It serves more: a tuple of the window takes a third of the paper's bytes, and "
+                "computing takes no time on the disk's clock. The paper's equations, with its "
+                "fudge factor of 4.8 and with computing, are drawn too.",
             ),
             Claim(
                 "More memory gives less and less.",
@@ -401,7 +406,7 @@ FIGURES = (
                 f"computing: uneven probes, and more results. {_IO_ONLY}",
             ),
             Claim(
-                "At the highest skew MESHJOIN still serves 9,000 tuples per second.",
+                "At the highest skew MESHJOIN still serves 9,000 tuples per second or more.",
                 "section 4.2, figure 6(c)",
                 _at_the_highest_skew,
             ),

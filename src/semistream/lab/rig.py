@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from semistream.advice.choice import Advisor
 from semistream.advice.situation import demand_in, reader_for
-from semistream.columns import width_bytes
+from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, IoCurve
@@ -53,6 +53,7 @@ _STAMP = 0x5EED5EED5EED
 _BATCH_ROWS = 2048
 _PAYLOAD = "payload"
 _MOST_SAMPLED = 1_000_000
+_MOST_PER_ROW = 30  # tuples for each row of R, to get warm and to be measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Rig:
     times: float  # how many times smaller everything is
     row_bytes: int
     _known: dict[_Key, Measured] = field(default_factory=dict, init=False, repr=False)
+    _tuned: dict[tuple[str, float], Tuned] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def build(
@@ -151,8 +153,12 @@ class Rig:
 
     def tuned(self, algorithm: str, memory_bytes: float) -> Tuned:
         """Return the best split of a full-size budget by the cost model."""
-        sizes = self._advisor.sizes(algorithm)
-        return tune(MODELS[algorithm], sizes, self._budget(memory_bytes), self.conditions)
+        key = (algorithm, memory_bytes)
+        if key not in self._tuned:
+            sizes = self._advisor.sizes(algorithm)
+            budget = self._budget(memory_bytes)
+            self._tuned[key] = tune(MODELS[algorithm], sizes, budget, self.conditions)
+        return self._tuned[key]
 
     def evaluate(self, algorithm: str, memory_bytes: float, split: Split) -> Tuned:
         """Return what the model thinks of a split."""
@@ -197,11 +203,21 @@ class Rig:
         return EmulatedDevice.named(self.device).slowed(self.times)
 
     @cached_property
+    def stream_fields(self) -> list[int]:
+        """The stream's columns that are kept: those of a fixed width."""
+        types = self.workload.stream_schema.types
+        return [i for i, t in enumerate(types) if encoding_of(t) is Encoding.FIXED]
+
+    def stream_rows(self, first: int, count: int) -> pa.RecordBatch:
+        """Return rows of the stream, with the columns that are kept."""
+        return self.workload.stream_rows(first, count).select(self.stream_fields)
+
+    @cached_property
     def spec(self) -> JoinSpec:
         """The join that is measured: each tuple gets the whole row."""
         return resolve(
             self.relation,
-            self.workload.stream_schema,
+            pa.schema([self.workload.stream_schema.field(i) for i in self.stream_fields]),
             on={self.workload.stream_key: self.workload.key},
             how="inner",
         )
@@ -250,9 +266,9 @@ class Rig:
         service = measure_service(
             operator,
             self.page_count,
-            iter(Source(self.workload, batch_rows)),
+            self._endless(batch_rows),
             clock,
-            _spell(algorithm),
+            _spell(algorithm, _MOST_PER_ROW * self.relation.row_count),
             check,
         )
         plan = operator.plan
@@ -262,6 +278,15 @@ class Rig:
         rate = service.own_rate if device is None else service.rate
         times = 1.0 if _reads_alone(algorithm) else self.times
         return Measured(rate, plan.settings, plan.cached_rows, service, seconds / loops * times)
+
+    def _endless(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the stream in batches; one that ends begins again."""
+        first = 0
+        while True:
+            batch = self.stream_rows(first, batch_rows)
+            first = first + batch_rows if batch.num_rows == batch_rows else 0
+            if first:
+                yield batch
 
     @cached_property
     def _reader(self) -> PageReader:
@@ -275,26 +300,6 @@ class Rig:
 
     def _budget(self, memory_bytes: float) -> int:
         return int(memory_bytes / self.times)
-
-
-class Source:
-    """The stream in batches, without end, that can tell how much of it was read."""
-
-    def __init__(self, workload: Workload, batch_rows: int) -> None:
-        """Begin with the first row."""
-        self._workload = workload
-        self._batch_rows = batch_rows
-        self.rows = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches."""
-        while True:
-            batch = self._workload.stream_rows(self.rows, self._batch_rows)
-            if batch.num_rows < self._batch_rows:  # a stream that ends begins again
-                self.rows = 0
-                continue
-            self.rows += batch.num_rows
-            yield batch
 
 
 @dataclass
@@ -333,12 +338,13 @@ def _reads_alone(algorithm: str) -> bool:
     return algorithm in ("inlj", "cinlj")
 
 
-def _spell(algorithm: str) -> Spell:
+def _spell(algorithm: str, most_tuples: float) -> Spell:
     if _reads_alone(algorithm):
         return Spell(0.0, 1.0, most_tuples=768)
-    # The first paper lets four turns of R pass and measures one. A scan is the same from the second
-    # on; a cache takes longer.
+    # The first paper lets four turns of R pass and measures one. A scan without a cache is the same
+    # from the second on. Joins that read by index visit popular pages at odd times, and one such
+    # page may serve most of a turn's tuples.
     if algorithm in ("meshjoin", "rmeshjoin"):
         return Spell(2, 1)
-    times = 3 if algorithm in MODELS and MODELS[algorithm].has_front else 1
-    return Spell(4 * times, 2 * times, most_tuples=12e6)
+    # Where nearly all of R is pinned, a turn would not end.
+    return Spell(4, 1 if algorithm == "cmeshjoin" else 4, most_tuples)

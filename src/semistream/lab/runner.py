@@ -18,7 +18,6 @@ import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
 from semistream import __version__
-from semistream.lab.charts import SIZE
 from semistream.lab.claims import Finding, Row, Table, Verdict
 from semistream.lab.figures import Figure, Lab
 from semistream.lab.rig import REAL
@@ -132,12 +131,13 @@ def share_that_holds(results: Sequence[Result]) -> tuple[int, int]:
 
 
 def _draw(figure: Figure, table: Table, lab: Lab, out: Path) -> None:
-    canvas = Canvas(figsize=SIZE, layout="constrained")
+    canvas = Canvas(figsize=figure.size, layout="constrained")
     figure.draw(canvas, table)
     scale = "the paper's size" if lab.scale.is_full else "in miniature"
     device = "real device" if lab.device == REAL else f"emulated {lab.device}"
+    made = "equations only" if figure.is_model else f"{device}, {scale}"
     mpl.rcParams["svg.hashsalt"] = figure.name
-    canvas.suptitle(f"{figure.title}\n({device}, {scale})", fontsize=10)
+    canvas.suptitle(f"{figure.title}\n({made})", fontsize=10)
     canvas.savefig(out / f"{figure.name}.png", dpi=150)
     # Without a date, and with fixed identifiers, the same table gives the same file.
     canvas.savefig(out / f"{figure.name}.svg", metadata={"Date": None})

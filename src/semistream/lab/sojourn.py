@@ -91,7 +91,7 @@ class _Punctual:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         row = 0
         while True:
-            batch = self._rig.workload.stream_rows(row, _BATCH_ROWS)
+            batch = self._rig.stream_rows(row, _BATCH_ROWS)
             row += batch.num_rows
             yield _timed(batch, np.full(batch.num_rows, self._device.now_s))
 
@@ -119,9 +119,9 @@ class _Steady:
                     self._device.idle((row + self._at_least + 0.5) / self._rate - now)
                     continue
                 asked_at = now
-                yield self._rig.workload.stream_rows(row, 0)
+                yield self._rig.stream_rows(row, 0)
                 continue
-            batch = self._rig.workload.stream_rows(row, min(due, max(_BATCH_ROWS, self._at_least)))
+            batch = self._rig.stream_rows(row, min(due, max(_BATCH_ROWS, self._at_least)))
             arrived = (row + 1 + np.arange(batch.num_rows)) / self._rate
             row += batch.num_rows
             yield _timed(batch, arrived)

@@ -139,6 +139,7 @@ class Bench:
     most_tuples: float = 15e6
     batch_rows: int = 8192
     rounds: int = 1
+    times: float = 1.0  # how many times smaller than the real one an emulated device is
     _known: dict[Key, tuple[ServiceRate, Plan, float]] = field(default_factory=dict, init=False)
 
     @classmethod
@@ -172,7 +173,7 @@ class Bench:
     def factors(self) -> CostFactors:
         """What each step costs: on an emulated device only what it charges."""
         if self.device is not None:
-            return CostFactors.of_device(EmulatedDevice.named(self.device))
+            return CostFactors.of_device(self.new_device(self.device))
         assert self.calibration is not None
         return self.calibration.factors
 
@@ -182,6 +183,10 @@ class Bench:
         if calibration.tuple_s < self.calibration.tuple_s:
             self.calibration = calibration
             self.__dict__.pop("factors", None)
+
+    def new_device(self, name: str) -> EmulatedDevice:
+        """Return an emulated device, as small as the relation."""
+        return EmulatedDevice.named(name).shrunk(self.times)
 
     def conditions(self, exponent: float) -> Conditions:
         """Return what the model is told."""
@@ -215,7 +220,9 @@ class Bench:
     def _measure(
         self, algorithm: str, share: float, exponent: float, split: Split
     ) -> tuple[ServiceRate, Plan, float]:
-        device = None if self.device is None else EmulatedDevice.named(self.device)
+        device = None if self.device is None else self.new_device(self.device)
+        if device is not None and algorithm in ONE_PAGE_EACH:
+            device = EmulatedDevice.named(device.name)  # its rate does not shrink with R
         relation = self.relation.read_by(Reading(device))
         operator = make_operator(algorithm, relation, self.spec, self.budget(share), None, split)
         stream = self.workload.endless(exponent, self._batch_rows(algorithm))

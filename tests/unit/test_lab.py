@@ -1,0 +1,219 @@
+"""The lab: the miniature is true to scale, answers are checked, figures and verdicts come again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from semistream.cli.lab import choose
+from semistream.cli.main import main
+from semistream.cost.meshjoin import MeshJoinSettings
+from semistream.cost.split import Split
+from semistream.errors import OptionError
+from semistream.lab.catalogue import FIGURES
+from semistream.lab.claims import Finding, Table, Verdict, falls, has_peak, rises
+from semistream.lab.figures import Lab, Scale
+from semistream.lab.rig import REAL, Rig
+from semistream.lab.runner import Result, run_figure, share_that_holds
+from semistream.lab.sojourn import stay_at_full_speed, stay_at_rate
+from semistream.workload.synthetic import Synthetic
+
+TINY = Scale("tiny", is_full=False, smaller=8.0)
+MB = 1e6
+# The table of the papers' figures.
+WANTED = {
+    "meshjoin": "5a 5b 6a 6b 6c 6d",
+    "meshjoin-default-settings": "5 6 7 8 9 10a 10b",
+    "hybridjoin": "3 6 8 9 10a 10b 10c 10d 11",
+    "xhybridjoin": "3a 3b 3c 3d 4 6a 6b 7a 7b 8",
+    "cmeshjoin": "2 3a 3b 3c 3d 3e 3f",
+    "beyond": "summary",
+}
+
+
+def rig(
+    folder: Path,
+    times: float,
+    device: str = "hdd-papers",
+    *,
+    exponent: float = 0.5,
+    by_frequency: bool = False,
+    rows: float = 1e6,
+) -> Rig:
+    workload = Synthetic(int(rows / times), exponent, by_frequency=by_frequency)
+    return Rig.build(folder / f"{times}.rel", workload, device, times, 120, 4096)
+
+
+def test_every_figure_of_the_papers_is_there() -> None:
+    names = [f"{paper}-{number}" for paper, all_ in WANTED.items() for number in all_.split()]
+    assert list(FIGURES) == names
+
+
+def test_each_claim_says_something_and_where_it_stands() -> None:
+    for figure in FIGURES.values():
+        assert figure.claims, f"{figure.name} has no claim"
+        for claim in figure.claims:
+            assert claim.says.endswith(".")
+            assert claim.source == "ours" or claim.source.startswith("section")
+
+
+@pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "cmeshjoin"])
+def test_rates_do_not_depend_on_the_miniature(tmp_path: Path, algorithm: str) -> None:
+    """Everything twice as small, the rate stays: what is compared with the papers rests on this."""
+    rates = [rig(tmp_path, t).measure_tuned(algorithm, 24 * MB).rate for t in (10.0, 20.0)]
+    # What a window takes besides its tuples does not shrink with it.
+    assert rates[1] == pytest.approx(rates[0], rel=0.08)
+
+
+def test_one_read_each_is_measured_on_the_whole_device(tmp_path: Path) -> None:
+    measured = rig(tmp_path, 20.0).measure("inlj", 12 * MB)
+    assert 100 < measured.rate < 125  # a seek of 8 ms, some overhead, a page
+
+
+def test_the_model_knows_the_row_store(tmp_path: Path) -> None:
+    for by_frequency in (False, True):
+        folder = tmp_path / str(by_frequency)
+        here = rig(folder, 10.0, exponent=1.0, by_frequency=by_frequency)
+        for algorithm in ("meshjoin", "hybridjoin", "xhybridjoin"):
+            measured = here.measure_tuned(algorithm, 12 * MB)
+            predicted = here.predict(algorithm, measured).rate
+            assert predicted == pytest.approx(measured.rate, rel=0.15), algorithm
+
+
+def test_a_wrong_row_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = rig(tmp_path, 50.0)
+    rows = here.workload.stream_rows
+
+    def with_other_keys(self: Synthetic, first: int, count: int) -> pa.RecordBatch:
+        return rows(first, count)
+
+    monkeypatch.setattr(Synthetic, "stream_rows", with_other_keys)
+    here.measure("meshjoin", 12 * MB)
+    monkeypatch.setattr("semistream.lab.rig._STAMP", 1)
+    with pytest.raises(AssertionError, match="row of another key"):
+        here.measure("meshjoin", 13 * MB)
+
+
+def test_the_machines_own_device_is_read_past_the_page_cache(tmp_path: Path) -> None:
+    here = rig(tmp_path, 50.0, REAL)
+    assert here.measure("meshjoin", 12 * MB, Split(16)).rate > 0
+
+
+def test_a_tuple_stays_half_a_turn_with_a_scan(tmp_path: Path) -> None:
+    here = rig(tmp_path, 20.0)
+    split = here.tuned("meshjoin", 12 * MB).split
+    stay = stay_at_full_speed(here, "meshjoin", 12 * MB, split)
+    turn_s = here.size_bytes / 80e6
+    assert stay.mean_s == pytest.approx(turn_s / 2, rel=0.25)
+
+
+def test_hybridjoin_does_not_wait_for_company(tmp_path: Path) -> None:
+    here = rig(tmp_path, 20.0)
+    stay = stay_at_rate(here, "hybridjoin", 12 * MB, Split(1), rate=50.0, seconds=20.0)
+    assert stay.tuples > 100
+    assert stay.mean_s < 0.05  # two reads or so
+
+
+def test_meshjoin_waits_for_the_next_to_come(tmp_path: Path) -> None:
+    here = rig(tmp_path, 20.0)
+    tuned = here.tuned("meshjoin", 12 * MB)
+    assert isinstance(tuned.settings, MeshJoinSettings)
+    w, places, rate = tuned.settings.tuples_per_read, tuned.settings.places, 500.0
+    stay = stay_at_rate(here, "meshjoin", 12 * MB, tuned.split, rate, 3 * places / rate, w)
+    assert stay.mean_s == pytest.approx(places / rate / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["meshjoin-5a", "hybridjoin-9", "hybridjoin-6"])
+def test_the_same_seed_gives_the_same_table(tmp_path: Path, name: str) -> None:
+    results = []
+    for run in ("a", "b"):
+        folder = tmp_path / f"work-{run}"
+        folder.mkdir()
+        results.append(run_figure(FIGURES[name], Lab(folder, TINY), tmp_path / run))
+    for ending in ("csv", "svg"):
+        first, second = ((tmp_path / run / f"{name}.{ending}").read_bytes() for run in "ab")
+        assert first == second
+    assert results[0].claims == results[1].claims
+    assert (tmp_path / "a" / f"{name}.png").stat().st_size > 10_000
+
+
+def test_another_seed_gives_another_table(tmp_path: Path) -> None:
+    tables = [
+        Table(FIGURES["hybridjoin-9"].points(Lab(tmp_path, TINY, seed=seed))[0]())  # type: ignore[arg-type]
+        for seed in (1, 2)
+    ]
+    assert tables[0].values("tuples") != tables[1].values("tuples")
+
+
+def test_the_command_makes_files_and_a_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lab", "run", "meshjoin-5a", "meshjoin-5b", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "2 of 2 claims hold" in printed
+    result = Result.read(tmp_path / "meshjoin-5b.json")
+    assert result.claims[0].verdict == Verdict.HOLDS
+    assert share_that_holds([result]) == (1, 1)
+    assert "meshjoin-5a" in (tmp_path / "index.html").read_text()
+    assert main(["lab", "report", "--out", str(tmp_path)]) == 0
+
+
+def test_the_command_names_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "list"]) == 0
+    assert "cmeshjoin-3e" in capsys.readouterr().out
+    with pytest.raises(OptionError, match="Did you mean 'meshjoin-6b'"):
+        choose(["meshjoin-6bb"])
+    assert [f.paper for f in choose(["hybridjoin"])] == ["hybridjoin"] * 9
+
+
+def test_a_report_of_nothing_says_what_to_do(tmp_path: Path) -> None:
+    assert main(["lab", "report", "--out", str(tmp_path)]) != 0
+
+
+def test_tables_come_back_as_they_were_written(tmp_path: Path) -> None:
+    table = Table([{"x": 1.0, "what": "a"}, {"x": 2.5, "what": "b"}])
+    table.write(tmp_path / "t.csv")
+    assert list(Table.read(tmp_path / "t.csv")) == list(table)
+    assert table.where(what="b").values("x") == [2.5]
+    assert Table([{"x": 1, "s": "a", "y": 4}, {"x": 1, "s": "b", "y": 2}]).ratios(
+        "x", "y", "s", "a", "b"
+    ) == [2.0]
+
+
+def test_verdicts_are_the_best_that_applies() -> None:
+    assert Finding.of("1", holds=True).verdict is Verdict.HOLDS
+    assert Finding.of("1", holds=False, in_shape=True).verdict is Verdict.IN_SHAPE
+    assert Finding.of("1", holds=False).verdict is Verdict.NOT_HERE
+
+
+def test_claims_can_fail() -> None:
+    """Each verdict of a measured figure depends on its numbers: other numbers, another verdict."""
+    claim = FIGURES["meshjoin-6b"].claims[0]
+    rows = [
+        {"memory_percent": 1.0, "algorithm": "meshjoin", "tuples_per_s": 100.0},
+        {"memory_percent": 1.0, "algorithm": "inlj", "tuples_per_s": 200.0},
+    ]
+    assert claim.judge(Table(rows)).verdict is Verdict.NOT_HERE
+    assert claim.judge(Table([rows[0], {**rows[1], "tuples_per_s": 50.0}])).verdict is (
+        Verdict.IN_SHAPE
+    )
+    assert claim.judge(Table([rows[0], {**rows[1], "tuples_per_s": 5.0}])).verdict is Verdict.HOLDS
+
+
+def test_shapes() -> None:
+    assert falls([3, 2, 2.01], 0.01)
+    assert rises([1, 2, 1.99], 0.01)
+    assert not rises([1, 2, 1.5], 0.01)
+    assert has_peak([1, 3, 2], 0.3)
+    assert not has_peak([1, 3, 2.9], 0.3)
+
+
+def test_results_are_plain_json(tmp_path: Path) -> None:
+    result = run_figure(FIGURES["meshjoin-5a"], Lab(tmp_path), tmp_path)
+    stored = json.loads((tmp_path / "meshjoin-5a.json").read_text())
+    assert stored["claims"][0]["verdict"] == result.claims[0].verdict
+    assert Result.read(tmp_path / "meshjoin-5a.json") == replace(result)
+    assert np.isfinite(stored["seconds"])
