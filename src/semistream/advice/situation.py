@@ -33,6 +33,7 @@ def layout_of(reader: PageReader, columns: Sequence[str]) -> Layout:
         part_bytes=tuple(size for size in sizes if size),
         pages_per_stretch=reader.pages_per_stretch(columns),
         whole_pages=reader.reading.whole_pages,
+        rows_per_key=reader.rows_per_key,
     )
 
 

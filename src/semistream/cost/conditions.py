@@ -28,6 +28,7 @@ class Layout:
     `code_bytes`          what of v_P every read takes: a page's key codes
     `part_bytes`          what of v_P a page with a match takes on top, request by request
     `pages_per_stretch`   (ours) after so many pages a part is broken off in the file
+    `rows_per_key`        (ours) rows that a key has on average
     ====================  ===============================================================
     """
 
@@ -37,6 +38,7 @@ class Layout:
     part_bytes: tuple[float, ...]
     pages_per_stretch: float
     whole_pages: bool = False  # read all parts of each page at once, as the papers do
+    rows_per_key: float = 1.0
 
     @property
     def rows_per_page(self) -> float:

@@ -19,6 +19,7 @@ from semistream.cost.factors import FrontCosts, StepCosts, at_size
 from semistream.cost.prediction import Prediction
 
 WAYS = 7  # places in which a key can stand
+MOST_ROWS_PER_KEY = WAYS // 2  # a key of more rows is not cached: all of them would have to be
 SKEWED = 1.5  # hits of less than so many times the cache's share of R are chance: then it rests
 TURNS_OF_REST = 8
 # Those who wait have their turn after this many arrivals for each place, whatever the front stage
@@ -45,6 +46,8 @@ def predict(
     else:
         hit_ratio, rest = demand.cached_share(cached_rows // WAYS, WAYS)
     cost = at_size(factors.front, cached_rows)
+    if conditions.layout.rows_per_key > MOST_ROWS_PER_KEY:
+        hit_ratio = 0.0
     if hit_ratio < SKEWED * cached_rows / max(1, conditions.layout.row_count):
         # It rests, and is tried for one turn of nine.
         awake = 1 / (1 + TURNS_OF_REST)

@@ -41,7 +41,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.cost.frontstage import SKEWED, TURNS_OF_REST, WAYS
+from semistream.cost.frontstage import MOST_ROWS_PER_KEY, SKEWED, TURNS_OF_REST, WAYS
 from semistream.joins import front_kernels as kernels
 from semistream.joins.diskbuffer import DiskBuffer, value_bytes
 from semistream.joins.rows import RowStore, base_bytes, record_dtype, row_bytes
@@ -50,7 +50,6 @@ from semistream.relation.reader import PageReader
 
 Codes = NDArray[np.int64]
 Rows = NDArray[np.int64]
-MOST_ROWS_PER_KEY = WAYS // 2
 _PLACES_PER_ADMISSION = 64  # no more than this part of the cache changes hands at a time
 # Its part of a line, and for each admission a candidate, its place, and the rows that make way.
 _ENTRY_BYTES = 64 / WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION

@@ -32,6 +32,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {  # label, colour, marker
     "clairvoyant": ("clairvoyant cache", "#000000", "*"),
     "measured": ("measured", "#1b6ca8", "o"),
     "model": ("cost model", "#d1495b", "+"),
+    "computing": ("MESHJOIN, computing charged", "#2a9d5c", "s"),
     "printed": ("the paper's equations", "#8d99ae", "."),
     "default": ("default disk buffer, 0.93 MB", "#1b6ca8", "o"),
     "optimum": ("optimum disk buffer", "#2a9d5c", "s"),

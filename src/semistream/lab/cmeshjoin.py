@@ -26,7 +26,8 @@ _TIMES = 200
 _SHARES = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)  # percent of R
 _EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _SIZES = (20e6, 40e6, 60e6, 80e6, 100e6)
-_FRONT_SHARES = (0.01, 0.03, 0.06, 0.1, 0.15, 0.22, 0.3, 0.4, 0.55)
+_FRONT_SHARES = (0.02, 0.05, 0.1, 0.13, 0.17, 0.22, 0.3, 0.4, 0.55)
+_FRONT_SHARES_OF_ONE = (0.08, 0.1, 0.12, 0.15, 0.18, 0.22, 0.3, 0.4, 0.55)  # in 1 % less is nothing
 _SCALE_FACTOR, _CUSTOMER_BYTES = 100, 192
 _CLOUD_ROWS, _CLOUD_BYTES, _CLOUD_TIMES = 20_000_000, 128, 100
 
@@ -58,15 +59,18 @@ def _cache_rows(lab: Lab, share: float, front: float) -> list[Row]:
 
 
 def _cache_points(lab: Lab) -> Sequence[Point]:
-    return [partial(_cache_rows, lab, 1.0, front) for front in _FRONT_SHARES]
+    return [partial(_cache_rows, lab, 1.0, front) for front in _FRONT_SHARES_OF_ONE]
 
 
 def _cache_by_memory(lab: Lab) -> Sequence[Point]:
     def rows(share: float, front: float) -> list[Row]:
         return [row for row in _cache_rows(lab, share, front) if row["what"] == "measured"]
 
-    shares = (1.0, 4.0, 10.0)
-    return [partial(rows, share, front) for share in shares for front in _FRONT_SHARES]
+    return [
+        partial(rows, share, front)
+        for share in (1.0, 4.0, 10.0)
+        for front in (_FRONT_SHARES_OF_ONE if share == 1.0 else _FRONT_SHARES)
+    ]
 
 
 def _memory_points(lab: Lab) -> Sequence[Point]:
@@ -223,12 +227,32 @@ def _beats_inlj(table: Table) -> Finding:
     return Finding.of(f"{min(ratios):,.0f} times and more", holds=min(ratios) >= 10)
 
 
-def _ahead_with_skew(table: Table) -> Finding:
+def _ahead_with_some_skew(table: Table) -> Finding:
+    leads = _leads(table, "exponent")
+    return Finding.of(
+        f"{leads[0.5]:.2f} times at 0.5, {leads[0.75]:.2f} at 0.75",
+        holds=leads[0.5] >= 1.2,
+        in_shape=leads[0.5] > 1 and leads[0.75] >= 1.2,
+    )
+
+
+def _ahead_the_more_skew(table: Table) -> Finding:
     leads = _leads(table, "exponent")
     return Finding.of(
         ", ".join(f"{lead:.2f} at {exponent:g}" for exponent, lead in leads.items()),
-        holds=leads[0.5] > 1.05 and leads[0.75] > 1.2 and rises(list(leads.values()), 0.02),
-        in_shape=leads[1.0] > 1.5,
+        holds=rises(list(leads.values()), 0.02) and leads[1.0] > 1.5,
+    )
+
+
+def _small_cache_pays(table: Table) -> Finding:
+    rates = table.where(memory_percent=10.0)
+    plain = rates.values("tuples_per_s")[0]
+    gains = rates.lookup("front_percent", "tuples_per_s")
+    gain = gains[10.0] / plain
+    return Finding.of(
+        f"with a tenth of the memory {gain:.2f} times what a fiftieth gives",
+        holds=gain >= 1.2,
+        in_shape=gain > 1,
     )
 
 
@@ -251,7 +275,6 @@ def _mesh_falls_with_skew(table: Table) -> Finding:
     return Finding.of(
         f"at exponent 1 it is {rates[-1] / rates[0]:.3f} times that at 0",
         holds=0.8 < rates[-1] / rates[0] < 0.995,
-        in_shape=rates[-1] <= rates[0] * 1.001,
     )
 
 
@@ -301,6 +324,11 @@ FIGURES = (
                 "Cache and join have to be balanced: each budget has a best size of the cache.",
                 "section 4, figure 3(a)",
                 _cache_has_best,
+            ),
+            Claim(
+                "A small part of the memory makes a cache that is worth a lot.",
+                "section 3, figure 3(a)",
+                _small_cache_pays,
             ),
         ),
     ),
@@ -377,9 +405,14 @@ FIGURES = (
         Lines("exponent", "tuples_per_s", "Zipf exponent of the stream", _RATE, "algorithm"),
         (
             Claim(
-                "CMESHJOIN is faster even with moderate skew, and the more so the more skew.",
+                "The more skew, the further CMESHJOIN is ahead.",
                 "section 4, figure 3(d)",
-                _ahead_with_skew,
+                _ahead_the_more_skew,
+            ),
+            Claim(
+                "It is significantly faster even with moderate skew.",
+                "section 4, figure 3(d)",
+                _ahead_with_some_skew,
                 why="At exponent 0.5 the first tenth of the keys has a third of the stream; what a "
                 "cache of them takes from the window costs about as much.",
             ),
@@ -435,8 +468,9 @@ FIGURES = (
                 "CMESHJOIN is ahead of MESHJOIN in every budget.",
                 "section 4, figure 3(f)",
                 partial(_ahead_in_all, 1.05),
-                why="Each longitude has hundreds of rows in R. The front stage here only answers "
-                "for a key of which it has all rows, and keeps keys of up to three; the paper's "
+                why="Each longitude has hundreds of rows in R, the more the more often it is asked "
+                "for. A cache that answers for a key must have all its rows, so no row is worth "
+                "more than another, and ours keeps no keys of more than three. The paper's "
                 "algorithm answers with the one row that it has.",
             ),
         ),

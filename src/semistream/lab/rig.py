@@ -242,6 +242,7 @@ class Rig:
             part_bytes=(),
             pages_per_stretch=reader.pages_per_stretch([_PAYLOAD]),
             whole_pages=True,
+            rows_per_key=reader.rows_per_key,
         )
         factors = CostFactors(IoCurve.of_device(device))
         workload = self.workload

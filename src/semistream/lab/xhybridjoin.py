@@ -30,6 +30,8 @@ PAPER = "xhybridjoin"
 _MEMORY = 50 * MB
 _LINES = ("meshjoin", "rmeshjoin", "hybridjoin", UNTUNED)
 _OTHERS = _LINES[:3]
+# Beyond half of R's size nearly all of R is pinned.
+_TUNED_BUDGETS_MB = (25.0, 50.0, 75.0, 100.0, 125.0)
 _EXPONENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _LOOPS = 4_000
 _SWAPPED_MB = (0.6, 1.2, 2.4, 4.0, 6.0, 10.0, 16.0)
@@ -123,7 +125,7 @@ def _tuned_by_memory(lab: Lab) -> Sequence[Point]:
     def row(memory: float, what: str) -> Row:
         return _tuned_row(skewed(lab), memory * MB, what, memory_mb=memory)
 
-    return [partial(row, memory, what) for what in ("tuned", "untuned") for memory in BUDGETS_MB]
+    return [partial(row, m, what) for what in ("tuned", "untuned") for m in _TUNED_BUDGETS_MB]
 
 
 def _leads(x: str, table: Table) -> list[float]:
@@ -198,17 +200,33 @@ def _pinned_serve(table: Table) -> Finding:
     )
 
 
-def _has_summit(table: Table) -> Finding:
-    swapped, pinned = table.distinct("swapped_mb"), table.distinct("pinned_mb")
+def _has_summit(part: str, table: Table) -> Finding:
+    """Judge whether along one part the rate has its peak inside, for every size of the other."""
+    other = "pinned_mb" if part == "swapped_mb" else "swapped_mb"
+    lines = [table.where(**{other: size}).values("tuples_per_s") for size in table.distinct(other)]
+    inside = sum(has_peak(line) for line in lines)
     best = max(table, key=lambda row: float(row["tuples_per_s"]))
-    inside = (
-        best["swapped_mb"] not in (swapped[0], swapped[-1]),
-        best["pinned_mb"] not in (pinned[0], pinned[-1]),
-    )
     return Finding.of(
-        f"most with {best['swapped_mb']:g} MB swappable and {best['pinned_mb']:g} MB pinned",
-        holds=all(inside),
-        in_shape=any(inside),
+        f"along {inside} of {len(lines)} lines; most in all at {best[part]:g} MB",
+        holds=inside == len(lines),
+        in_shape=inside > len(lines) / 2,
+    )
+
+
+def _saves_reading(table: Table) -> Finding:
+    leads = table.ratios("memory_mb", "tuples_per_s", "algorithm", UNTUNED, "hybridjoin")
+    saved = [1 - 1 / lead for lead in leads]
+    return Finding.of(
+        f"{min(saved):.0%} to {max(saved):.0%} of the disk's time for a tuple",
+        holds=min(saved) >= 0.25 and max(saved) <= 0.45,
+        in_shape=min(saved) >= 0.25,
+    )
+
+
+def _pinned_serve_more(table: Table) -> Finding:
+    served = table.values("tuples_millions")
+    return Finding.of(
+        f"{served[-1] / served[0]:.1f} times as many in 250 MB as in 50 MB", holds=rises(served)
     )
 
 
@@ -272,6 +290,13 @@ FIGURES = (
                 "X-HYBRIDJOIN is far ahead of all others at every budget.",
                 "section 5.2.1, figure 3(a)",
                 partial(_ahead_of_all, "memory_mb"),
+            ),
+            Claim(
+                "The part that stays saves about 33 % of the cost of reading.",
+                "section 5.2.1, figure 3(a)",
+                _saves_reading,
+                why="It saves more: it is larger here, as large as is best for HYBRIDJOIN's disk "
+                "buffer on this disk.",
             ),
             Claim(
                 "HYBRIDJOIN is always slightly ahead of MESHJOIN and R-MESHJOIN.",
@@ -366,6 +391,11 @@ FIGURES = (
                 why="A loop serves more tuples here: the window takes a third of the paper's bytes "
                 "a tuple, and the disk buffer is tuned to this disk.",
             ),
+            Claim(
+                "The more memory, the more tuples it serves.",
+                "section 5.2.4, figure 3(d)",
+                _pinned_serve_more,
+            ),
         ),
         note=_SORTED,
     ),
@@ -377,9 +407,14 @@ FIGURES = (
         _draw_surface,
         (
             Claim(
-                "The rate rises with each of the parts up to some size, and falls after it.",
+                "The rate rises with the non-swappable part up to some size, and falls after it.",
                 "section 6.2, figure 4",
-                _has_summit,
+                partial(_has_summit, "pinned_mb"),
+            ),
+            Claim(
+                "It does so with the swappable part too.",
+                "section 6.2, figure 4",
+                partial(_has_summit, "swapped_mb"),
             ),
         ),
         note=_SORTED,
@@ -455,7 +490,7 @@ FIGURES = (
         PAPER,
         "8",
         "X-HYBRIDJOIN: cost model against measurement, by memory",
-        lambda lab: validation_points(lab, ("xhybridjoin",)),
+        lambda lab: validation_points(lab, ("xhybridjoin",), _TUNED_BUDGETS_MB),
         Validation("memory_mb", "memory (MB)"),
         (
             Claim(

@@ -127,6 +127,11 @@ class PageReader:
         """Whether no two rows share a key code."""
         return all(info.most_duplicates <= 1 for info in self._infos)
 
+    @property
+    def rows_per_key(self) -> float:
+        """How many rows a key has on average."""
+        return self.row_count / max(1, sum(info.distinct_codes for info in self._infos))
+
     def partition_page_bounds(self) -> NDArray[np.int64]:
         """Return each partition's first and last (exclusive) clustered page; equal without any."""
         bounds = np.zeros((len(self.manifest.partitions), 2), np.int64)
