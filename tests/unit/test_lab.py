@@ -153,10 +153,10 @@ def test_the_command_makes_files_and_a_page(
 ) -> None:
     assert main(["lab", "run", "meshjoin-5a", "meshjoin-5b", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "2 of 2 claims hold" in printed
+    assert "5 of 5 claims hold" in printed
     result = Result.read(tmp_path / "meshjoin-5b.json")
     assert result.claims[0].verdict == Verdict.HOLDS
-    assert share_that_holds([result]) == (1, 1)
+    assert share_that_holds([result]) == (2, 2)
     assert "meshjoin-5a" in (tmp_path / "index.html").read_text()
     assert main(["lab", "report", "--out", str(tmp_path)]) == 0
 

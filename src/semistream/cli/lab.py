@@ -120,7 +120,7 @@ def _make(
         told = manager.Queue()
         work = [
             pool.submit(_make_paper, some, folder / paper, scale, device, seed, out, told)
-            for paper, some in papers.items()
+            for paper, some in reversed(papers.items())  # the longest is the last of them
         ]
         while not all(future.done() for future in work) or not told.empty():
             with suppress(Empty):

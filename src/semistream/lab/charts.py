@@ -13,7 +13,6 @@ mpl.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter
 
 from semistream.lab.claims import Table
 
@@ -68,6 +67,7 @@ class Lines:
     from_zero: bool = True
     named: Callable[[object], str] = str  # how values of the series are called
     stated: Sequence[Stated] = ()
+    stated_of: Callable[[Table], Sequence[Stated]] | None = None  # what depends on our own numbers
     ticks_at_points: bool = False
 
     def __call__(self, canvas: Canvas, table: Table) -> None:
@@ -83,6 +83,8 @@ class Lines:
             )
             label, colour, marker = _style(name, i, self.named)
             dashed = "--" if name in ("model", "printed") else "-"
+            # Where lines coincide, the first shows beneath the others.
+            width = 3.2 if i == 0 and len(names) > 1 else 1.6
             axes.plot(
                 rows.values(self.x),
                 rows.values(self.y),
@@ -90,10 +92,11 @@ class Lines:
                 color=colour,
                 marker=marker if len(rows) <= _MOST_MARKED else "",
                 markersize=5,
-                linewidth=1.6,
+                linewidth=width,
                 label=label,
             )
-        state(axes, self.stated)
+        stated = [*self.stated, *(self.stated_of(table) if self.stated_of else ())]
+        state(axes, stated)
         finish(axes, self.x_label, self.y_label, log_x=self.log_x, log_y=self.log_y)
         if self.ticks_at_points:
             at = sorted(set(table.values(self.x)))
@@ -101,7 +104,7 @@ class Lines:
             axes.minorticks_off()
         if self.from_zero and not self.log_y:
             axes.set_ylim(bottom=0)
-        if self.series is not None or self.stated:
+        if self.series is not None or stated:
             legend(axes)
 
 
@@ -139,6 +142,8 @@ class Validation:
 
 
 def _style(name: object, place: int, named: Callable[[object], str]) -> tuple[str, str, str]:
+    if name is None:
+        return STYLES["measured"]
     if isinstance(name, str) and name in STYLES:
         return STYLES[name]
     colour = _OTHERS[place % len(_OTHERS)]
@@ -163,6 +168,18 @@ def state(axes: Axes, stated: Sequence[Stated]) -> None:
             )
 
 
+def short(value: float) -> str:
+    """Return a number in few characters.
+
+    >>> short(0.25), short(17_500), short(2e6)
+    ('0.25', '17.5k', '2M')
+    """
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
 def legend(axes: Axes) -> None:
     """Add a legend, with the paper's diamonds if there are any."""
     handles, labels = axes.get_legend_handles_labels()
@@ -183,7 +200,7 @@ def finish(
         axes.xaxis.set_major_formatter("{x:g}")
     if log_y:
         axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.yaxis.set_major_formatter(lambda value, place: short(value))
     axes.grid(True, axis="y", color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

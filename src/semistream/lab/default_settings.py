@@ -124,7 +124,17 @@ def _has_knee(table: Table) -> Finding:
     return Finding.of(
         f"{small / top:.0%} of the best at 0.1 MB, {near / top:.1%} at 0.93 MB",
         holds=small / top < 0.8 and near / top > 0.95,
-        in_shape=small < near and near / top > 0.9,
+        in_shape=small < near,
+    )
+
+
+def _levels_off(table: Table) -> Finding:
+    rates = table.lookup("disk_buffer_mb", "tuples_per_s")
+    gain = max(rates.values()) / _nearest(rates, 0.93) - 1
+    return Finding.of(
+        f"a larger disk buffer than 0.93 MB gains {gain:.1%} at the most",
+        holds=gain < 0.03,
+        in_shape=gain < 0.1,
     )
 
 
@@ -187,13 +197,13 @@ def _io_levels_off(table: Table) -> Finding:
     )
 
 
-def _within_three_percent(table: Table) -> Finding:
+def _loses_less_than(most: float, table: Table) -> Finding:
     ratios = table.ratios("memory_mb", "tuples_per_s", "what", "default", "optimum")
     losses = [1 - r for r in ratios]
     return Finding.of(
         f"it loses {min(losses):.1%} to {max(losses):.1%} from 20 to 320 MB",
-        holds=max(losses) < 0.03,
-        in_shape=max(losses) < 0.06,
+        holds=max(losses) < most,
+        in_shape=max(losses) < 2 * most,
     )
 
 
@@ -236,9 +246,14 @@ FIGURES = (
         Lines("disk_buffer_mb", "tuples_per_s", "disk buffer b (MB)", _RATE, from_zero=False),
         (
             Claim(
-                "The rate grows steeply up to a knee, then hardly.",
+                "The rate grows steeply up to a knee.",
                 "section 4.1, figure 5",
                 _has_knee,
+            ),
+            Claim(
+                "Beyond the knee a larger disk buffer gains only a little.",
+                "section 4.1, figure 5",
+                _levels_off,
             ),
         ),
         note="As in the paper the axis does not begin at zero.",
@@ -319,7 +334,14 @@ FIGURES = (
                 "With the default disk buffer the rate is less than 3 % below the optimum, from "
                 "20 to 320 MB.",
                 "section 5, figure 9",
-                _within_three_percent,
+                partial(_loses_less_than, 0.03),
+            ),
+            Claim(
+                "The default is less than 2 % worse than the optimum.",
+                "section 7, figure 9",
+                partial(_loses_less_than, 0.02),
+                why="It is, up to 80 MB. By the equation the loss grows with the budget, and the "
+                "paper itself has 3 % elsewhere.",
             ),
         ),
     ),

@@ -95,7 +95,7 @@ class Figure:
     draw: Callable[[Canvas, Table], None]
     claims: tuple[Claim, ...] = ()
     note: str = ""  # what is not as in the paper
-    is_model: bool = False  # nothing is measured
+    medium: str = ""  # what it was made on, where that is not the device
     size: tuple[float, float] = (7.2, 4.4)  # inches
 
     @property

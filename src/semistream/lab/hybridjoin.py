@@ -280,24 +280,13 @@ def _memory_points(lab: Lab) -> Sequence[Point]:
     return [partial(rows, memory, name) for name in names for memory in BUDGETS_MB]
 
 
-def ahead(table: Table, x: str, winner: str, loser: str, by: float = 1.0) -> Finding:
-    """Judge whether one algorithm is ahead of another everywhere, by a factor."""
+def ahead(table: Table, x: str, winner: str, loser: str) -> Finding:
+    """Judge whether one algorithm is ahead of another everywhere."""
     ratios = table.ratios(x, "tuples_per_s", "algorithm", winner, loser)
     return Finding.of(
-        f"{min(ratios):.2f} to {max(ratios):.2f} times",
-        holds=min(ratios) >= by and min(ratios) > 1,
-        in_shape=min(ratios) > 1 or float(np.median(ratios)) > 1,
-    )
-
-
-def _ahead_of_both(x: str, table: Table) -> Finding:
-    mesh = table.ratios(x, "tuples_per_s", "algorithm", "hybridjoin", "meshjoin")
-    inlj = table.ratios(x, "tuples_per_s", "algorithm", "hybridjoin", "inlj")
-    return Finding.of(
-        f"{min(mesh):.2f} to {max(mesh):.2f} times MESHJOIN, {min(inlj):,.0f} to "
-        f"{max(inlj):,.0f} times INLJ",
-        holds=min(mesh) > 1 and min(inlj) > 1,
-        in_shape=float(np.median(mesh)) > 1 and min(inlj) > 1,
+        f"{min(ratios):,.2f} to {max(ratios):,.2f} times",
+        holds=min(ratios) > 1,
+        in_shape=float(np.median(ratios)) > 1,
     )
 
 
@@ -384,6 +373,7 @@ FIGURES = (
                 _use_falls,
             ),
         ),
+        medium="generated stream",
     ),
     Figure(
         PAPER,
@@ -419,6 +409,7 @@ FIGURES = (
                 "so: 87 % of 200,000, 89 % of 2 million. A share of 80 % is what 3,000 have.",
             ),
         ),
+        medium="generated stream",
     ),
     Figure(
         PAPER,
@@ -430,6 +421,7 @@ FIGURES = (
             Claim("The flow varies with time, in bursts.", "section 5, figure 9", _is_bursty),
             Claim("The flow is self-similar.", "section 5, figure 9", _is_self_similar),
         ),
+        medium="generated stream",
     ),
     Figure(
         PAPER,
@@ -502,10 +494,15 @@ FIGURES = (
         BY_SIZE,
         (
             Claim(
-                "HYBRIDJOIN serves more than the others.",
+                "HYBRIDJOIN serves more than MESHJOIN.",
                 "section 6.2.1, figure 10(c)",
-                partial(_ahead_of_both, "rows_millions"),
+                partial(ahead, x="rows_millions", winner="hybridjoin", loser="meshjoin"),
                 why=_ABOUT_EQUAL,
+            ),
+            Claim(
+                "HYBRIDJOIN serves more than INLJ.",
+                "section 6.2.1, figure 10(c)",
+                partial(ahead, x="rows_millions", winner="hybridjoin", loser="inlj"),
             ),
             Claim(
                 "Its lead is largest for a small R and shrinks as R grows.",
@@ -523,10 +520,15 @@ FIGURES = (
         BY_MEMORY,
         (
             Claim(
-                "HYBRIDJOIN serves more than the others, at every budget.",
+                "HYBRIDJOIN serves more than MESHJOIN, at every budget.",
                 "section 6.2.1, figure 10(d)",
-                partial(_ahead_of_both, "memory_mb"),
+                partial(ahead, x="memory_mb", winner="hybridjoin", loser="meshjoin"),
                 why=_ABOUT_EQUAL,
+            ),
+            Claim(
+                "HYBRIDJOIN serves more than INLJ, at every budget.",
+                "section 6.2.1, figure 10(d)",
+                partial(ahead, x="memory_mb", winner="hybridjoin", loser="inlj"),
             ),
         ),
     ),

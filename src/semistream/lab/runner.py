@@ -135,7 +135,7 @@ def _draw(figure: Figure, table: Table, lab: Lab, out: Path) -> None:
     figure.draw(canvas, table)
     scale = "the paper's size" if lab.scale.is_full else "in miniature"
     device = "real device" if lab.device == REAL else f"emulated {lab.device}"
-    made = "equations only" if figure.is_model else f"{device}, {scale}"
+    made = figure.medium or f"{device}, {scale}"
     mpl.rcParams["svg.hashsalt"] = figure.name
     canvas.suptitle(f"{figure.title}\n({made})", fontsize=10)
     canvas.savefig(out / f"{figure.name}.png", dpi=150)
