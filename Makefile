@@ -30,7 +30,7 @@ lint: setup ## ruff and strict mypy
 
 test: lint ## lint, then every test
 	@$(PYTHON) src/semistream/cli/java.py
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 bench: setup ## ours and its peers on the same data, answers checked; appends to benchmarks/results.ndjson
 	@$(PYTHON) src/semistream/cli/java.py

@@ -1,5 +1,7 @@
 """Emulated devices: what they charge, and that the ways of reading differ only in effort."""
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -131,3 +133,45 @@ def test_on_a_seeking_disk_the_papers_order_holds(tmp_path: object) -> None:
     assert rates["hybridjoin"] > rates["meshjoin"]
     assert rates["cmeshjoin"] > 1.5 * rates["meshjoin"]
     assert rates["chybridjoin"] > rates["hybridjoin"]
+
+
+def test_a_smaller_device_reads_less_as_fast() -> None:
+    """What a request costs besides its bytes shrinks with the data; or else the bandwidth does."""
+    full, small = EmulatedDevice.named("hdd-papers"), EmulatedDevice.named("hdd-papers").shrunk(10)
+    slow = EmulatedDevice.named("hdd-papers").slowed(10)
+    full.read("f", 0, 1_000_000)
+    for device in (small, slow):
+        device.read("f", 0, 100_000)
+    assert small.now_s == pytest.approx(full.now_s / 10)
+    assert slow.now_s == pytest.approx(full.now_s)
+
+
+def test_rows_are_charged_as_rows(relation: ss.Relation, stream: pa.Table) -> None:
+    requests = {}
+    for as_rows in (False, True):
+        device = EmulatedDevice.named("hdd-2007")
+        handle = relation.read_by(Reading(device, whole_pages=True, as_rows=as_rows))
+        list(ss.join(stream.to_batches(), handle, memory=300_000, algorithm="meshjoin"))
+        requests[as_rows] = device.requests
+    assert requests[True] < requests[False]
+
+
+def test_reading_past_the_page_cache_gives_the_same_rows(
+    relation: ss.Relation, stream: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[tuple[int, int]] = []
+    advise = os.posix_fadvise
+
+    def watched(fd: int, offset: int, size: int, advice: int) -> None:
+        if advice == os.POSIX_FADV_DONTNEED:
+            dropped.append((offset, size))
+        advise(fd, offset, size, advice)
+
+    monkeypatch.setattr(os, "posix_fadvise", watched)
+    handle = relation.read_by(Reading(uncached=True))
+    options = {"memory": 300_000, "algorithm": "hybridjoin"}
+    found = pa.Table.from_batches(ss.join(stream.to_batches(), handle, **options))
+    wanted = pa.Table.from_batches(ss.join(stream.to_batches(), relation, **options))
+    assert same_rows(found, wanted)
+    assert dropped
+    assert all(offset % 4096 == 0 and size > 0 for offset, size in dropped)

@@ -4,6 +4,8 @@ What must be reached: a median error of at most 10 % and nine of ten points with
 algorithm; tuned splits at 95 % of the best that was measured; `auto` at 90 % of the best algorithm.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -195,3 +197,35 @@ def test_a_large_relation_is_looked_at_in_samples(monkeypatch: pytest.MonkeyPatc
         rates.append(predict(conditions, settings).rate)
     assert rates[0] == pytest.approx(rates[1], rel=0.02)
     assert rates[0] != rates[1]
+
+
+def test_no_cache_for_keys_of_many_rows(bench: Bench) -> None:
+    """The front stage keeps no such keys, so the model must not give it memory."""
+    conditions = bench.conditions(1.0)
+    many = Conditions(
+        replace(conditions.layout, rows_per_key=20.0), conditions.demand, conditions.factors
+    )
+    sizes, budget = bench.advisor.sizes("cmeshjoin"), bench.budget(0.1)
+    assert tune(MODELS["cmeshjoin"], sizes, budget, conditions).prediction.hit_ratio > 0.3
+    assert tune(MODELS["cmeshjoin"], sizes, budget, many).prediction.hit_ratio == 0
+
+
+def test_tuning_keeps_an_output_buffer(bench: Bench) -> None:
+    """A split that does not fit comes to the tightest; that must not pass for a good one."""
+    sizes, budget = bench.advisor.sizes("meshjoin"), bench.budget(0.1)
+    usual = evaluate(MODELS["meshjoin"], sizes, budget, bench.conditions(0.0)).settings
+    tuned = tune(MODELS["meshjoin"], sizes, budget, bench.conditions(0.0)).settings
+    assert tuned.output_rows == usual.output_rows
+
+
+def test_a_load_with_most_of_the_stream_serves_its_slots_once() -> None:
+    """Who fills the room up after it was read has just missed it."""
+    layout = Layout(100, 10_000, 800.0, (), 100.0, whole_pages=True)
+    factors = CostFactors(IoCurve((0, 1000), (0.01, 0.011)))
+    settings = IndexJoinSettings(pages_per_read=1, waiting_tuples=10_000, output_rows=1_000)
+    even = Conditions(layout, Demand.zipf(0.0, 10_000), factors)
+    shares = np.full(100, 0.4 / 99)
+    shares[0] = 0.6
+    served = [predict(c, settings).tuples_per_loop for c in (even, even.asking_pages(shares))]
+    assert served[0] == pytest.approx(2 * 10_000 / 101, rel=0.05)
+    assert served[1] / served[0] == pytest.approx(1 / (1 + 0.36), rel=0.1)

@@ -25,6 +25,7 @@ from semistream.lab.catalogue import FIGURES
 from semistream.lab.claims import Verdict
 from semistream.lab.figures import SCALES, Figure, Lab
 from semistream.lab.report import write_report
+from semistream.lab.rig import REAL
 from semistream.lab.runner import Result, results_in, run_figure, share_that_holds
 
 _COLOURS = {Verdict.HOLDS: "green", Verdict.IN_SHAPE: "cyan", Verdict.NOT_HERE: "yellow"}
@@ -45,6 +46,16 @@ def run_figures(
     """Make figures, print their verdicts, and write the report of all that are in the folder."""
     figures = choose(names)
     console = Console()
+    if device == REAL:
+        timed = [figure.name for figure in figures if figure.needs_clock]
+        if timed and names:
+            raise OptionError(
+                f"{', '.join(timed)} can only be made on an emulated device: they compare with its "
+                "cost model, or read times off its clock. Name one with --device"
+            )
+        figures = [figure for figure in figures if not figure.needs_clock]
+        if timed:
+            console.print(f"left out, since they need an emulated device: {', '.join(timed)}")
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -126,7 +137,8 @@ def _make(
             with suppress(Empty):
                 yield told.get(timeout=0.2)
             for future in work:
-                if future.done():
+                if future.done() and future.exception() is not None:
+                    pool.shutdown(cancel_futures=True)
                     future.result()
 
 

@@ -40,7 +40,7 @@ _WINDOWS = 12  # the clairvoyant sees a stream of so many windows
 
 def _bench(lab: Lab, device: str) -> Bench:
     times = lab.times(_TIMES)
-    built = lab.keep(PAPER, lambda: Bench.build(lab.folder, int(_ROWS / times), None))
+    built = lab.keep(PAPER, lambda: Bench.build(lab.folder, int(_ROWS / times), None, lab.seed))
 
     def make() -> Bench:
         short = {"warm_turns": 2.0, "turns": 1.0, "batch_rows": 4096}
@@ -137,10 +137,11 @@ def _near_the_clairvoyant(table: Table) -> Finding:
     for device in table.distinct("device"):
         for memory in table.distinct("memory_percent"):
             here = table.where(device=device, memory_percent=memory)
-            ratios = here.ratios(
-                "exponent", "tuples_per_s", "algorithm", "cmeshjoin", "clairvoyant"
-            )
-            shares += ratios
+            bound = here.lookup("exponent", "tuples_per_s", algorithm="clairvoyant")
+            scan = here.lookup("exponent", "tuples_per_s", algorithm="meshjoin")
+            ours = here.lookup("exponent", "tuples_per_s", algorithm="cmeshjoin")
+            # Only where a cache pays at all.
+            shares += [ours[e] / bound[e] for e in ours if bound[e] > 1.1 * scan[e]]
     shares.sort()
     middle = shares[len(shares) // 2]
     return Finding.of(
@@ -225,13 +226,14 @@ FIGURES = (
                 "CMESHJOIN comes near to what a clairvoyant cache of its size would do.",
                 "ours",
                 _near_the_clairvoyant,
-                why="The front stage learns from what passes; the clairvoyant knows.",
+                why="The front stage learns from what passes; the clairvoyant knows. With little "
+                "skew and much memory learning takes longer than is measured here.",
             ),
         ),
         note="Each on its own clock, all three devices emulated, whatever device is named; "
         f"{COMPUTING_S * 1e6:g} µs of computing a tuple are charged besides. Keys are read first, "
         "unlike in the papers' figures.",
-        medium="emulated devices, in miniature",
+        medium="hdd-2007, ssd and object-store, emulated, in miniature",
         size=(9.6, 9.6),
     ),
 )

@@ -42,6 +42,7 @@ _OTHERS = ("#1b6ca8", "#e07a1f", "#2a9d5c", "#b5179e", "#8a6d00", "#d1495b", "#5
 _MARKERS = "os^DvPX<"
 _MOST_MARKED = 40
 PAPER = "#c1121f"
+_STATED = "stated in the paper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Lines:
         if self.from_zero and not self.log_y:
             axes.set_ylim(bottom=0)
         if self.series is not None or stated:
-            legend(axes)
+            legend(axes, "the paper's ratio, times our rate" if self.stated_of else _STATED)
 
 
 @dataclass(frozen=True)
@@ -180,12 +181,12 @@ def short(value: float) -> str:
     return f"{value:g}"
 
 
-def legend(axes: Axes) -> None:
+def legend(axes: Axes, stated: str = _STATED) -> None:
     """Add a legend, with the paper's diamonds if there are any."""
     handles, labels = axes.get_legend_handles_labels()
     if any(line.get_marker() == "D" and line.get_color() == PAPER for line in axes.get_lines()):
         diamond = Line2D([], [], color=PAPER, marker="D", markerfacecolor="none", linestyle="")
-        handles, labels = [*handles, diamond], [*labels, "stated in the paper"]
+        handles, labels = [*handles, diamond], [*labels, stated]
     axes.legend(handles, labels, fontsize=8, frameon=False)
 
 

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isnan
 from pathlib import Path
 from typing import TypeAlias
 
@@ -77,8 +78,9 @@ class Table:
         return list(dict.fromkeys(row[name] for row in self.rows))
 
     def lookup(self, key: str, value: str, **wanted: Value) -> dict[Value, float]:
-        """Return one column by another, for the rows with these values."""
-        return {row[key]: number(row, value) for row in self.where(**wanted)}
+        """Return one column by another, for the rows with these values that have a number."""
+        found = {row[key]: number(row, value) for row in self.where(**wanted)}
+        return {k: v for k, v in found.items() if not isnan(v)}
 
     def ratios(self, key: str, value: str, series: str, over: str, under: str) -> list[float]:
         """Return, wherever both series have a value, the first over the second."""

@@ -187,13 +187,21 @@ def _saturates(table: Table) -> Finding:
     )
 
 
+def _io_falls(table: Table) -> Finding:
+    costs = table.values("io_ms_per_page")
+    return Finding.of(
+        f"{costs[0]:.3f} ms a page at 0.1 MB, {costs[5]:.3f} at 0.93 MB",
+        holds=falls(costs, 0.01) and costs[0] > 1.2 * costs[5],
+        in_shape=falls(costs, 0.01),
+    )
+
+
 def _io_levels_off(table: Table) -> Finding:
     costs = table.values("io_ms_per_page")
-    early, late = costs[0] / costs[5], costs[5] / costs[-1]
     return Finding.of(
-        f"{costs[0]:.3f} ms a page at 0.1 MB, {costs[5]:.3f} at 0.93 MB, {costs[-1]:.3f} at 7 MB",
-        holds=falls(costs, 0.01) and early > 1.2 and late < 1.1,
-        in_shape=falls(costs, 0.01),
+        f"{costs[5]:.3f} ms a page at 0.93 MB, {costs[-1]:.3f} at 7 MB",
+        holds=costs[5] < 1.1 * costs[-1],
+        in_shape=costs[5] < 1.3 * costs[-1],
     )
 
 
@@ -287,6 +295,7 @@ FIGURES = (
         ),
         note="Measured: the best of a grid. The emulated disk's overhead was chosen by the first "
         "of the paper's four values; the other three follow.",
+        needs_clock=True,
     ),
     Figure(
         PAPER,
@@ -317,11 +326,17 @@ FIGURES = (
         Lines("disk_buffer_mb", "io_ms_per_page", "disk buffer b (MB)", "I/O cost (ms per page)"),
         (
             Claim(
-                "The cost of a page falls at first, and hardly after a while.",
+                "With a small disk buffer a page costs more, and less as it grows.",
+                "section 4.4, figure 8",
+                _io_falls,
+            ),
+            Claim(
+                "After a while a larger disk buffer hardly lowers the cost.",
                 "section 4.4, figure 8",
                 _io_levels_off,
             ),
         ),
+        needs_clock=True,
     ),
     Figure(
         PAPER,
@@ -363,6 +378,7 @@ FIGURES = (
                 _drops,
             ),
         ),
+        needs_clock=True,
     ),
     Figure(
         PAPER,
@@ -377,5 +393,6 @@ FIGURES = (
                 partial(tracks, x="memory_mb"),
             ),
         ),
+        needs_clock=True,
     ),
 )

@@ -5,7 +5,7 @@ about it. It knows nothing of files; `semistream.lab.runner` writes what it make
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
@@ -13,7 +13,9 @@ from matplotlib.figure import Figure as Canvas
 
 from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.rig import REAL, Rig
+from semistream.relation.relation import Relation
 from semistream.workload.base import Workload
+from semistream.workload.synthetic import Synthetic
 
 _Kept = TypeVar("_Kept")
 Point: TypeAlias = Callable[[], Row | Sequence[Row]]
@@ -71,11 +73,16 @@ class Lab:
         page_bytes = max(page_bytes, 65_536) if times == 1.0 else page_bytes
         device = device or self.device
 
-        def build() -> Rig:
-            folder = self.folder / f"{len(self.kept)}.rel"
-            return Rig.build(folder, workload, device, times, row_bytes, page_bytes)
+        # Streams of any skew refer to the same R.
+        has_unique_keys = isinstance(workload, Synthetic) and workload.relation_exponent is None
+        stored = replace(workload, exponent=0.0) if has_unique_keys else workload  # type: ignore[type-var]
 
-        return self.keep((workload, times, row_bytes, page_bytes, device), build)
+        def store() -> Relation:
+            return Rig.store(self.folder / f"{len(self.kept)}.rel", stored, row_bytes, page_bytes)
+
+        relation = self.keep((stored, row_bytes, page_bytes), store)
+        key = (workload, times, row_bytes, page_bytes, device)
+        return self.keep(key, lambda: Rig(relation, workload, device, times, row_bytes))
 
     def keep(self, key: object, make: Callable[[], _Kept]) -> _Kept:
         """Return what was made for this key before, or make it."""
@@ -96,6 +103,7 @@ class Figure:
     claims: tuple[Claim, ...] = ()
     note: str = ""  # what is not as in the paper
     medium: str = ""  # what it was made on, where that is not the device
+    needs_clock: bool = False  # can only be made on an emulated device
     size: tuple[float, float] = (7.2, 4.4)  # inches
 
     @property

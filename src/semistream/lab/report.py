@@ -176,7 +176,7 @@ def _article(figure: Result, out: Path, shared: Shared) -> str:
     differs = [text for name, text in _settings(figure).items() if shared[name] is None]
     made = " · ".join(escape(text) for text in [*differs, f"made in {figure.seconds:.0f} s"])
     label = f"Figure {figure.number}" if is_paper else figure.number
-    aside = "<b>Not as in the paper: </b>" if is_paper else ""
+    aside = "<b>Note: </b>" if is_paper else ""
     note = f'<p class="note">{aside}{escape(figure.note)}</p>' if figure.note else ""
     return f"""<article id="{escape(figure.name)}">
 <h3><span>{escape(label)}</span> {escape(figure.title)}</h3>

@@ -6,11 +6,13 @@ of reading keys first is switched off; what is compared is the algorithms.
 *In miniature*: R, the budget and what a request costs besides its bytes are all `times` smaller
 than in the paper. A loop then takes as much less time for as many fewer tuples, and service rates
 are those of the full size; times are multiplied back. Budgets are given, and sizes are told, as
-they are at full size. Two things do not shrink. A join that shares no read (`inlj`) has a rate that
-does not depend on R's size, so it is measured on the full-size device. And a Zipf distribution over
-a smaller domain has more of its mass in its head.
+they are at full size. What does not shrink: a join that shares no read (`inlj`) has a rate that
+does not depend on R's size, so it is measured on the full-size device. Of a smaller domain a given
+share of the keys has less of a Zipf-distributed stream, so that caches and pinned parts do a little
+worse than at full size. Pages are so many times as large a part of R, and of the budget. Where R
+has many rows of a key, it has as many times fewer.
 
-Each output row is checked against its key, and as many rows must come out as have left the join.
+Each output row is checked against its key; where keys are unique, no more may be missing than wait.
 """
 
 from collections.abc import Callable, Iterator
@@ -97,6 +99,12 @@ class Rig:
         row_bytes: int,
         page_bytes: int,
     ) -> "Rig":
+        """Return a rig on a relation that is built for it."""
+        relation = cls.store(folder, workload, row_bytes, page_bytes)
+        return cls(relation, workload, device, times, row_bytes)
+
+    @staticmethod
+    def store(folder: Path, workload: Workload, row_bytes: int, page_bytes: int) -> Relation:
         """Store a workload's relation as rows of this width: the key, and a payload that proves it.
 
         Other columns of the workload are not kept, only their width is.
@@ -106,10 +114,7 @@ class Rig:
             _stamped(batch.column(workload.key), schema) for batch in workload.relation_batches()
         )
         reader = pa.RecordBatchReader.from_batches(schema, batches)
-        relation = build_relation(
-            reader, folder, key=workload.key, partitions=1, page_size=page_bytes
-        )
-        return cls(relation, workload, device, times, row_bytes)
+        return build_relation(reader, folder, key=workload.key, partitions=1, page_size=page_bytes)
 
     @property
     def rows(self) -> float:
@@ -181,9 +186,6 @@ class Rig:
         device: EmulatedDevice | None,
     ) -> StreamJoin:
         """Return a join that is ready to run, reading from one of the devices below."""
-        if device is not None:
-            # The key is charged with its row.
-            device.bytes_per_s *= (self.row_bytes - CODE_BYTES) / self.row_bytes
         relation = self.relation.read_by(_reading(device))
         budget = self._budget(memory_bytes)
         if algorithm == UNTUNED:
@@ -195,12 +197,19 @@ class Rig:
         """Return the device to measure a rate with: as small as R, or whole for one read each."""
         if self.device == REAL:
             return None
-        device = EmulatedDevice.named(self.device)
+        device = self._device_of_rows()
         return device if _reads_alone(algorithm) else device.shrunk(self.times)
 
-    def slow_device(self) -> EmulatedDevice:
+    def slow_device(self, algorithm: str) -> EmulatedDevice:
         """Return the device to measure times with: it reads the small R as long as the full one."""
-        return EmulatedDevice.named(self.device).slowed(self.times)
+        device = self._device_of_rows()
+        return device if _reads_alone(algorithm) else device.slowed(self.times)
+
+    def _device_of_rows(self) -> EmulatedDevice:
+        """Return a device that charges a row's key with its payload."""
+        device = EmulatedDevice.named(self.device)
+        device.bytes_per_s *= (self.row_bytes - CODE_BYTES) / self.row_bytes
+        return device
 
     @cached_property
     def stream_fields(self) -> list[int]:
@@ -225,15 +234,19 @@ class Rig:
     @cached_property
     def conditions(self) -> Conditions:
         """What the models are told of the miniature."""
-        return self._conditions_on(self.device_for("meshjoin"))
+        return self._conditions_on(EmulatedDevice.named(self._modelled).shrunk(self.times))
 
     @cached_property
     def alone_conditions(self) -> Conditions:
         """What the model of a join is told that reads for each tuple alone."""
-        return self._conditions_on(self.device_for("inlj"))
+        return self._conditions_on(EmulatedDevice.named(self._modelled))
 
-    def _conditions_on(self, device: EmulatedDevice | None) -> Conditions:
-        assert device is not None, "the cost models of the lab are those of emulated devices"
+    @property
+    def _modelled(self) -> str:
+        """The device of the models: a join on this machine's own is split as for an SSD."""
+        return "ssd" if self.device == REAL else self.device
+
+    def _conditions_on(self, device: EmulatedDevice) -> Conditions:
         reader = self._reader
         layout = Layout(
             page_count=reader.page_count,
@@ -274,6 +287,11 @@ class Rig:
         )
         plan = operator.plan
         assert plan is not None, "a join that has served tuples has split its budget"
+        if self._reader.has_unique_codes:
+            counted = operator.telemetry
+            most = plan.settings.places + plan.settings.output_rows + batch_rows
+            if counted.stream_rows - counted.output_rows > most:
+                raise AssertionError(f"{algorithm} lost rows: {counted}")
         loops = max(1, service.counted("iterations"))
         seconds = service.end.now_s - service.start.now_s
         rate = service.own_rate if device is None else service.rate

@@ -84,7 +84,7 @@ def run_figure(
         number=figure.number,
         title=figure.title,
         note=figure.note,
-        device=described(lab.device),
+        device=figure.medium or described(lab.device),
         scale=lab.scale.name,
         seed=lab.seed,
         seconds=round(time.perf_counter() - began, 1),

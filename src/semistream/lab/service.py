@@ -4,7 +4,7 @@ As in `meshjoin.txt` section 4.1 the stream is there whenever it is asked for, t
 are not counted, and neither is the drain at the end.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -92,7 +92,8 @@ def measure_service(
             check(batch)
         if watched.is_done:
             break
-    joined.close()  # type: ignore[attr-defined]
+    if isinstance(joined, Generator):
+        joined.close()
     return watched.result()
 
 

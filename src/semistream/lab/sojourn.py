@@ -54,7 +54,7 @@ def stay_at_rate(
 
     The join gets no tuples before `at_least` have come.
     """
-    device = rig.slow_device()
+    device = rig.slow_device(algorithm)
     operator = rig.new_join(algorithm, memory_bytes, split, device)
     seen = _Stays(device)
     for batch in operator.join(_Steady(rig, device, rate, seconds, at_least)):

@@ -143,9 +143,11 @@ class Bench:
     _known: dict[Key, tuple[ServiceRate, Plan, float]] = field(default_factory=dict, init=False)
 
     @classmethod
-    def build(cls, folder: Path, rows: int, device: str | None, **options: float) -> "Bench":
+    def build(
+        cls, folder: Path, rows: int, device: str | None, seed: int = 7, **options: float
+    ) -> "Bench":
         """Build the first paper's relation with so many rows."""
-        workload = PaperWorkload(relation_rows=rows)
+        workload = PaperWorkload(relation_rows=rows, seed=seed)
         page_size = "64KiB" if rows >= 300_000 else "8KiB"
         relation = build_relation(
             workload.relation(), folder / "r.rel", key="k", partitions=1, page_size=page_size

@@ -140,7 +140,7 @@ def _ahead_of_all(x: str, table: Table) -> Finding:
     return Finding.of(
         f"{min(leads):.2f} to {max(leads):.2f} times the next",
         holds=min(leads) >= 1.1,
-        in_shape=min(leads) > 1 or float(np.median(leads)) > 1,
+        in_shape=min(leads) > 1,
     )
 
 
@@ -153,7 +153,7 @@ def _slightly_ahead(table: Table) -> Finding:
     return Finding.of(
         f"{min(ratios):.2f} to {max(ratios):.2f} times",
         holds=min(ratios) > 1,
-        in_shape=float(np.median(ratios)) > 1,
+        in_shape=float(np.median(ratios)) > 1 and min(ratios) > 0.95,
     )
 
 
@@ -170,7 +170,8 @@ def _ahead_but_at_zero(table: Table) -> Finding:
     leads = dict(zip(_EXPONENTS, _leads("exponent", table), strict=True))
     skewed_leads = [lead for exponent, lead in leads.items() if exponent > 0]
     return Finding.of(
-        ", ".join(f"{lead:.2f} at {exponent:g}" for exponent, lead in leads.items()),
+        "times the next: "
+        + ", ".join(f"{lead:.2f} at {exponent:g}" for exponent, lead in leads.items()),
         holds=min(skewed_leads) > 1,
         in_shape=all(lead > 1 for exponent, lead in leads.items() if exponent >= 0.6),
     )
@@ -224,10 +225,15 @@ def _saves_reading(table: Table) -> Finding:
     )
 
 
-def _pinned_serve_more(table: Table) -> Finding:
-    served = table.values("tuples_millions")
+def _rises_fast(table: Table) -> Finding:
+    rates = table.lookup("pinned_mb", "tuples_per_s", swapped_mb=4.0)
+    gain = rates[2.5] / rates[0.0]
+    kept = rates[24.0] / max(rates.values())
     return Finding.of(
-        f"{served[-1] / served[0]:.1f} times as many in 250 MB as in 50 MB", holds=rises(served)
+        f"with 4 MB swappable, 2.5 MB pinned make it {gain:.1f} times as fast; with 24 MB "
+        f"{kept:.0%} of the best is left",
+        holds=gain >= 2 and kept >= 0.7,
+        in_shape=gain > 1.2,
     )
 
 
@@ -237,7 +243,7 @@ def _close(x: str, table: Table) -> Finding:
     measured = table.where(what="measured").values("tuples_per_s")
     return Finding.of(
         f"mean deviation {np.mean(errors):.1%}, worst {max(errors):.1%}",
-        holds=bool(np.mean(errors) <= 0.02) and has_peak(measured),
+        holds=bool(np.mean(errors) <= 0.01) and has_peak(measured),
         in_shape=bool(np.mean(errors) <= 0.1),
     )
 
@@ -284,6 +290,10 @@ def _shares_stated(table: Table) -> list[Stated]:
 _RATE = "service rate (tuples/s)"
 _BY_PART = partial(Lines, y="tuples_per_s", y_label=_RATE, series="what")
 _SORTED = "R lies sorted by frequency."
+_WHEN_READ = (
+    "One load has a large part of the stream that is not pinned, and when it is read varies; the "
+    "model has it read evenly."
+)
 
 FIGURES = (
     Figure(
@@ -395,13 +405,9 @@ FIGURES = (
                 "million with 250 MB.",
                 "section 5.2.4, figure 3(d)",
                 _pinned_serve,
-                why="A loop serves more tuples here: the window takes a third of the paper's bytes "
-                "a tuple, and the disk buffer is tuned to this disk.",
-            ),
-            Claim(
-                "The more memory, the more tuples it serves.",
-                "section 5.2.4, figure 3(d)",
-                _pinned_serve_more,
+                why="A loop here reads some 4 MB, which is best on this disk, for a window that "
+                "fills the memory, and serves ten thousands of tuples; in the paper it is about a "
+                "hundred.",
             ),
         ),
         note=_SORTED,
@@ -419,7 +425,12 @@ FIGURES = (
                 partial(_has_summit, "pinned_mb"),
             ),
             Claim(
-                "It does so with the swappable part too.",
+                "It rises rapidly and falls gradually.",
+                "section 6.2, figure 4",
+                _rises_fast,
+            ),
+            Claim(
+                "With the swappable part it rises and falls too.",
                 "section 6.2, figure 4",
                 partial(_has_summit, "swapped_mb"),
             ),
@@ -437,9 +448,11 @@ FIGURES = (
                 "Model and measurement agree, with a deviation of 0.5 %.",
                 "section 6.4.1, figure 6(a)",
                 partial(_close, "swapped_mb"),
+                why=_WHEN_READ,
             ),
         ),
         note="The model is ours; equation 9 as printed is in docs/model-validation.md.",
+        needs_clock=True,
     ),
     Figure(
         PAPER,
@@ -452,9 +465,11 @@ FIGURES = (
                 "Model and measurement agree, with a deviation of 0.6 %.",
                 "section 6.4.2, figure 6(b)",
                 partial(_close, "pinned_mb"),
+                why=_WHEN_READ,
             ),
         ),
         note="The model is ours; equation 9 as printed is in docs/model-validation.md.",
+        needs_clock=True,
     ),
     Figure(
         PAPER,
@@ -476,6 +491,8 @@ FIGURES = (
                 "Tuning makes it significantly faster at every size.",
                 "section 6.5.1, figure 7(a)",
                 partial(_tuning_pays, "rows_millions"),
+                why="The larger R is, the nearer the best pinned part is to HYBRIDJOIN's disk "
+                "buffer, which the untuned part is as large as.",
             ),
         ),
     ),
@@ -506,5 +523,6 @@ FIGURES = (
                 models_track,
             ),
         ),
+        needs_clock=True,
     ),
 )
