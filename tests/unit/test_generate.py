@@ -51,6 +51,18 @@ def test_rows_are_not_written_twice(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--first" in capsys.readouterr().err
 
 
+def test_a_stream_goes_on_behind_what_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["generate", "zipf", "--relation-rows", "10", "--rows", "100", "--files", "1"]
+    arguments += ["--out", str(tmp_path), "--first"]
+    assert main([*arguments, "0"]) == 0
+    assert "the next is row 100" in capsys.readouterr().out
+    assert main([*arguments, "99"]) == 2
+    assert "--first 100" in capsys.readouterr().err
+    assert main([*arguments, "100"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
@@ -67,6 +79,10 @@ def test_rows_are_not_written_twice(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["zipf", "--out", "x", "--rate", "-1"], "rate"),
         (["zipf", "--out", "x", "--rate", "1", "--every", "0"], "seconds"),
         (["zipf", "--out", "kafka://host"], "kafka://host:port/topic"),
+        (["zipf", "--out", "kafka://h:1/t", "--files", "2"], "a message a row"),
+        (["zipf", "--out", "x", "--every", "2"], "--every needs --rate"),
+        (["zipf", "--out", "x", "--on", "2"], "--arrivals intermittent"),
+        (["zipf", "--relation-out", "x.json"], ".parquet or .csv"),
         (["zipf", "--out", "/dev/null/x"], "cannot write"),
     ],
 )

@@ -83,10 +83,23 @@ def _check(options: GenerateOptions) -> None:
         )
     if options.arrivals != "steady" and options.rate is None:
         raise OptionError(f"--arrivals {options.arrivals} needs --rate, in rows a second")
+    _check_idle(options)
     if options.first < 0 or (options.rows is not None and options.rows < 0):
         raise OptionError(
             f"--first and --rows must be at least 0; got {options.first} and {options.rows}"
         )
+
+
+def _check_idle(options: GenerateOptions) -> None:
+    """Refuse options that would do nothing."""
+    usual = GenerateOptions(options.workload)
+    if options.rate is None and options.every != usual.every:
+        raise OptionError("--every needs --rate: without one the stream is written at once")
+    if options.arrivals != "intermittent" and (options.on, options.off) != (usual.on, usual.off):
+        raise OptionError("--on and --off are for --arrivals intermittent")
+    to_kafka = options.out is not None and is_kafka(options.out)
+    if to_kafka and (options.files is not None or options.format != usual.format):
+        raise OptionError("--files and --format are for a folder; a topic gets a message a row")
 
 
 def _workload(options: GenerateOptions) -> Workload:
@@ -128,8 +141,8 @@ def _write_stream(workload: Workload, options: GenerateOptions, stop: "_Stop", b
             count, files = count + batch.num_rows, files + 1
             bar.add(batch.num_rows)
         where = f"in {files:,} {'file' if files == 1 else 'files'} in {target}"
-    behind = f"; the next is row {options.first + count}" if stop.asked or options.first else ""
-    return f"stream: {count:,} rows {where}, key {workload.stream_key}{behind}"
+    behind = f"the next is row {options.first + count}"
+    return f"stream: {count:,} rows {where}, key {workload.stream_key}; {behind}"
 
 
 def _rows(workload: Workload, options: GenerateOptions) -> int | None:

@@ -192,7 +192,7 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     explain.add_argument("--columns", help="columns that the join adds, separated by commas")
     explain.add_argument(
         "--device",
-        metavar="{hdd-2007,hdd-2011,ssd,object-store}",
+        metavar="{hdd-papers,hdd-2007,hdd-2011,ssd,object-store}",
         help="what it would be like on an emulated device",
     )
     explain.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -227,7 +227,7 @@ def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     bench.add_argument(
         "--device",
         default="hdd-2007",
-        choices=["real", "hdd-2007", "hdd-2011", "ssd", "object-store"],
+        choices=["real", "hdd-papers", "hdd-2007", "hdd-2011", "ssd", "object-store"],
         help="this machine, or an emulated device on its own clock",
     )
     bench.add_argument("--rows", type=int, default=350_000, help="rows of the relation")

@@ -14,8 +14,8 @@ from semistream.cost.demand import Demand
 from semistream.cost.split import Split
 from semistream.lab.charts import Lines, Stated
 from semistream.lab.claims import Claim, Finding, Row, Table, has_peak, rises
+from semistream.lab.common import rate_row, tracks
 from semistream.lab.figures import Figure, Lab, Point
-from semistream.lab.meshjoin import rate_row, tracks
 from semistream.lab.rig import Rig
 from semistream.workload.clouds import Clouds
 from semistream.workload.synthetic import Synthetic

@@ -14,8 +14,9 @@ from semistream.cost.printed.meshjoin import DEFAULT_DISK_BUFFER_BYTES
 from semistream.cost.split import Split
 from semistream.lab.charts import Lines, Stated, legend
 from semistream.lab.claims import Claim, Finding, Row, Table, falls, rises
+from semistream.lab.common import MB, tracks
 from semistream.lab.figures import Figure, Lab, Point
-from semistream.lab.meshjoin import MB, synthetic, tracks
+from semistream.lab.meshjoin import synthetic
 from semistream.lab.rig import Measured, Rig
 
 PAPER = "meshjoin-default-settings"

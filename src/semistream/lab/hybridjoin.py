@@ -10,8 +10,8 @@ from semistream.cost.meshjoin import MeshJoinSettings
 from semistream.cost.split import Split
 from semistream.lab.charts import Lines, Validation, finish
 from semistream.lab.claims import Claim, Finding, Row, Table, falls, has_peak, rises
+from semistream.lab.common import MB, ahead, models_track, rate_row
 from semistream.lab.figures import Figure, Lab, Point
-from semistream.lab.meshjoin import MB, rate_row
 from semistream.lab.rig import Rig
 from semistream.lab.sojourn import stay_at_full_speed, stay_at_rate
 from semistream.workload.bursty import VirtualStreams
@@ -299,16 +299,6 @@ def _memory_points(lab: Lab) -> Sequence[Point]:
     return [partial(rows, memory, name) for name in names for memory in BUDGETS_MB]
 
 
-def ahead(table: Table, x: str, winner: str, loser: str) -> Finding:
-    """Judge whether one algorithm is ahead of another everywhere."""
-    ratios = table.ratios(x, "tuples_per_s", "algorithm", winner, loser)
-    return Finding.of(
-        f"{min(ratios):,.2f} to {max(ratios):,.2f} times",
-        holds=min(ratios) > 1,
-        in_shape=float(np.median(ratios)) > 1 and min(ratios) > 0.95,
-    )
-
-
 def _gain_shrinks(table: Table) -> Finding:
     gains = table.ratios("rows_millions", "tuples_per_s", "algorithm", "hybridjoin", "meshjoin")
     told = ", ".join(f"{g:.2f}" for g in gains)
@@ -333,21 +323,6 @@ def validation_points(
         ]
 
     return [partial(rows, memory, name) for name in algorithms for memory in budgets_mb]
-
-
-def models_track(table: Table) -> Finding:
-    """Judge whether every algorithm's model tracks what was measured."""
-    worst = {}
-    for name in table.distinct("algorithm"):
-        of_one = table.where(algorithm=name)
-        ratios = of_one.ratios("memory_mb", "tuples_per_s", "what", "model", "measured")
-        worst[name] = max(abs(r - 1) for r in ratios)
-    told = ", ".join(f"{name} {error:.1%}" for name, error in worst.items())
-    return Finding.of(
-        f"worst errors: {told}",
-        holds=max(worst.values()) <= 0.1,
-        in_shape=max(worst.values()) <= 0.25,
-    )
 
 
 _ABOUT_EQUAL = (

@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import nan
 
 import numpy as np
 
 from semistream.cost.printed import meshjoin as printed
 from semistream.cost.printed.symbols import Symbols
 from semistream.cost.split import Split
-from semistream.errors import BudgetError
 from semistream.lab.charts import Lines, Stated
 from semistream.lab.claims import Claim, Finding, Row, Table, falls, has_peak
+from semistream.lab.common import MB, rate_row, tracks
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.rig import Measured, Rig
 from semistream.relation.device import EmulatedDevice
@@ -21,7 +20,6 @@ from semistream.workload.synthetic import Synthetic
 
 PAPER = "meshjoin"
 ROWS = 3_500_000
-MB = 1e6
 _TIMES = 4
 _CLOUD_ROWS, _CLOUD_TIMES, _CLOUD_BYTES = 10_000_000, 20, 32
 
@@ -75,15 +73,6 @@ def rate_with_computing(rig: Rig, measured: Measured) -> float:
 def _computing_row(rig: Rig, memory_bytes: float, **labels: float) -> Row:
     rate = rate_with_computing(rig, rig.measure_tuned("meshjoin", memory_bytes))
     return {**labels, "algorithm": "computing", "tuples_per_s": rate}
-
-
-def rate_row(rig: Rig, algorithm: str, memory_bytes: float, **labels: float | str) -> list[Row]:
-    """Return the service rate at the best split as a row; no number if the budget is too small."""
-    try:
-        rate = rig.measure_tuned(algorithm, memory_bytes).rate
-    except BudgetError:
-        rate = nan
-    return [{**labels, "algorithm": algorithm, "tuples_per_s": rate}]
 
 
 def _model_points(lab: Lab) -> Sequence[Point]:
@@ -179,17 +168,6 @@ def _validation_points(lab: Lab) -> Sequence[Point]:
         return [{"disk_buffer_mb": size, "what": w, "tuples_per_s": r} for w, r in rates.items()]
 
     return [partial(rows, s) for s in (0.004, 0.01, 0.02, 0.04, 0.08, 0.15, 0.3, 0.45, 0.6, 0.75)]
-
-
-def tracks(table: Table, x: str, y: str = "tuples_per_s") -> Finding:
-    """Judge whether the model tracks what was measured."""
-    ratios = table.ratios(x, y, "what", "model", "measured")
-    errors = [abs(r - 1) for r in ratios]
-    return Finding.of(
-        f"median error {np.median(errors):.1%}, worst {max(errors):.1%}",
-        holds=bool(np.median(errors) <= 0.1) and max(errors) <= 0.25,
-        in_shape=bool(np.median(errors) <= 0.25),
-    )
 
 
 def _high_then_drops(table: Table) -> Finding:

@@ -1,10 +1,11 @@
 """Rows of a stream as files in a folder, for a source that watches the folder.
 
 A file is written under a hidden name and then given its own, so that nobody sees half a file. Its
-own name is the number of its first row: a folder tells how far the stream has come.
+own name tells its first row and the first behind it: a folder tells how far the stream has come.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from semistream.errors import OptionError, did_you_mean
 from semistream.workload.jsonlines import binary_as_text, json_lines
 
 FORMATS = ("parquet", "ndjson", "csv")
+_NAME = re.compile(r"rows-\d+-(?P<end>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +42,25 @@ class EventFolder:
 
     def check_room_from(self, first: int) -> None:
         """Refuse to write rows again that are there."""
-        rows = [int(p.stem[5:]) for p in self.path.glob("rows-*") if p.stem[5:].isdigit()]
-        if any(row >= first for row in rows):
+        names = (_NAME.fullmatch(path.stem) for path in self.path.glob("rows-*"))
+        end = max((int(name["end"]) for name in names if name), default=0)
+        if first < end:
             raise OptionError(
-                f"{self.path} has rows {max(rows):,} and on already; "
-                "empty the folder, choose another, or go on behind them with --first"
+                f"{self.path} has rows up to {end - 1:,} already; empty the folder, choose "
+                f"another, or go on behind them with --first {end}"
             )
 
     def write(self, first: int, batch: pa.RecordBatch) -> Path:
         """Add a file with rows `first` and on."""
-        target = self.path / f"rows-{first:015d}.{self.format}"
+        target = self.path / f"rows-{first:015d}-{first + batch.num_rows:015d}.{self.format}"
         write_whole(target, lambda hidden: _write(hidden, self.format, batch))
         return target
 
 
 def write_relation(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write a relation to one file, CSV if its name says so and Parquet otherwise; count rows."""
+    """Write a relation to one file, CSV or Parquet as its name says; count rows."""
+    if path.suffix not in (".csv", ".parquet"):
+        raise OptionError(f"a relation is written as .parquet or .csv; got {path}")
     rows = 0
 
     def write(hidden: Path) -> None:
