@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Canvas
 from semistream.cost.split import Split
 from semistream.lab.charts import Lines, Stated, Validation, finish
 from semistream.lab.claims import Claim, Finding, Row, Table, has_peak, rises
-from semistream.lab.common import MB, rate_row
+from semistream.lab.common import MB, models_track, rate_row
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.hybridjoin import (
     BUDGETS_MB,
