@@ -553,6 +553,8 @@ FIGURES = (
                 "Predicted and measured cost are close, for all three.",
                 "section 6.2.2, figure 11",
                 models_track,
+                why="HYBRIDJOIN's first load has most of the stream, and when it is read varies; "
+                "the model has it read evenly.",
             ),
         ),
         note="The models are ours, which derive what the paper's equation 2 fits; see "

@@ -506,6 +506,8 @@ FIGURES = (
                 "Tuning makes it significantly faster at every budget.",
                 "section 6.5.2, figure 7(b)",
                 partial(_tuning_pays, "memory_mb"),
+                why="In little memory the best pinned part is about as large as HYBRIDJOIN's disk "
+                "buffer, which the untuned part is as large as.",
             ),
         ),
     ),
