@@ -162,7 +162,7 @@ def test_what_all_figures_share_is_told_once_and_what_differs_with_each(tmp_path
         assert alike.text.count(told) == 1
     assert "2 figures, 2026-11-16, in 0.4 min" in alike.text
     assert "2 figures, 2026-11-16 to 2026-12-01" in mixed.text
-    assert mixed.text.count("not one for all, see each figure") == 2
+    assert mixed.text.count("where not, the figure says so") == 2
     assert f"{KNEE.name} · {KNEE.device} · quick: in miniature · made in 12 s" in mixed.text
     assert f"{real.name} · {real.device} · paper: the full size · made in 12 s" in mixed.text
     assert mixed.text.count(KNEE.machine) == 1

@@ -67,8 +67,8 @@ MEANINGS: Mapping[Verdict, str] = {
 _MINIATURE = """At quick scale figures are made <strong>in miniature</strong>: R, the memory budget
 and what a disk request costs besides its bytes are all N times smaller than in the paper. A loop
 then takes N times less time for N times fewer tuples, so rates are those of the full size; times
-are multiplied back, and sizes are told as they are at full size. What does not shrink is skew:
-a Zipf distribution over fewer keys has more of its mass in its head."""
+are multiplied back, and sizes are told as they are at full size. Of fewer keys a
+given share has less of a skewed stream, so caches do a little worse than at full size."""
 _SCALES = {"quick": "quick: in miniature", "paper": "paper: the full size"}
 _CLASSES = {Verdict.HOLDS: "yes", Verdict.IN_SHAPE: "shape", Verdict.NOT_HERE: "no"}
 
@@ -124,12 +124,20 @@ def _shared(settings: Sequence[Mapping[str, str]]) -> Shared:
     return {n: text if all(s[n] == text for s in settings) else None for n, text in first.items()}
 
 
+def _most_common(texts: Sequence[str]) -> str:
+    return Counter(texts).most_common(1)[0][0]
+
+
 def _head(results: Sequence[Result], shared: Shared) -> str:
     claims = _claims(results)
     days = sorted(result.made_at[:10] for result in results)
     made = " to ".join(dict.fromkeys((days[0], days[-1])))
     minutes = sum(result.seconds for result in results) / 60
-    facts = {name: text or "not one for all, see each figure" for name, text in shared.items()}
+    settings = [_settings(result) for result in results]
+    facts = {
+        name: text or f"{_most_common([s[name] for s in settings])}; where not, the figure says so"
+        for name, text in shared.items()
+    }
     facts["Made"] = f"{len(results)} figures, {made}, in {minutes:.1f} min"
     rows = "".join(f"<div><dt>{n}</dt><dd>{escape(text)}</dd></div>" for n, text in facts.items())
     verdicts = "".join(
