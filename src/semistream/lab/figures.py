@@ -4,6 +4,7 @@ A figure is a list of points to measure, a way to draw the table they make, and 
 about it. It knows nothing of files; `semistream.lab.runner` writes what it makes.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,11 +47,6 @@ class Lab:
     seed: int = 7
     kept: dict[object, object] = field(default_factory=dict, init=False)  # by what it was made for
 
-    @property
-    def is_emulated(self) -> bool:
-        """Whether times are a model's, so that they are the same every time."""
-        return self.device != REAL
-
     def times(self, quick: float) -> float:
         """Return how many times smaller than the paper's everything is, at quick scale so many."""
         return 1.0 if self.scale.is_full else quick * self.scale.smaller
@@ -62,7 +58,6 @@ class Lab:
         *,
         row_bytes: int = 120,
         page_bytes: int = 16_384,
-        device: str | None = None,
     ) -> Rig:
         """Return a rig with the workload that `make` returns for a number of times.
 
@@ -71,18 +66,20 @@ class Lab:
         """
         workload = make(times)
         page_bytes = max(page_bytes, 65_536) if times == 1.0 else page_bytes
-        device = device or self.device
-
-        # Streams of any skew refer to the same R.
-        has_unique_keys = isinstance(workload, Synthetic) and workload.relation_exponent is None
-        stored = replace(workload, exponent=0.0) if has_unique_keys else workload  # type: ignore[type-var]
+        stored: Workload = workload
+        if isinstance(workload, Synthetic) and workload.relation_exponent is None:
+            stored = replace(workload, exponent=0.0)  # streams of any skew refer to the same R
 
         def store() -> Relation:
-            return Rig.store(self.folder / f"{len(self.kept)}.rel", stored, row_bytes, page_bytes)
+            folder = self.folder / f"{len(self.kept)}.rel"
+            relation = Rig.store(folder, stored, row_bytes, page_bytes)
+            if self.device == REAL:
+                os.sync()  # only what is on disk can be dropped from the page cache
+            return relation
 
         relation = self.keep((stored, row_bytes, page_bytes), store)
-        key = (workload, times, row_bytes, page_bytes, device)
-        return self.keep(key, lambda: Rig(relation, workload, device, times, row_bytes))
+        key = (workload, times, row_bytes, page_bytes)
+        return self.keep(key, lambda: Rig(relation, workload, self.device, times, row_bytes))
 
     def keep(self, key: object, make: Callable[[], _Kept]) -> _Kept:
         """Return what was made for this key before, or make it."""
