@@ -14,6 +14,7 @@ from semistream.advice.auto import SelfTuningJoin, make_join, needs_factors
 from semistream.advice.calibration import calibrate, factors_for, load, store, usual_spec
 from semistream.advice.explain import explain
 from semistream.cli.main import main
+from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.embedded import prepare
 from semistream.errors import BudgetError, OptionError
@@ -145,6 +146,29 @@ def test_short_streams_need_no_cache(relation: ss.Relation) -> None:
     assert algorithms[1] in (["hybridjoin"], ["rmeshjoin"], ["binlj"])
     assert algorithms[2][-1].startswith("c")
     assert "more rows than" in join.changes[1].reason
+
+
+def test_a_stream_that_just_fits_the_window_is_short_too(relation: ss.Relation) -> None:
+    """The window that was chosen for a long stream has room for all of it: one turn is enough."""
+    table = stream(0.0, 10)
+    spec = resolve(relation, table.schema, columns=["a", "b"])
+    places = _places(SelfTuningJoin(emulated(relation), spec, 901_000, factors=DISK), table)
+    table = stream(0.0, int(0.97 * places))
+    algorithms, pages = [], []
+    for _ in range(2):
+        join = SelfTuningJoin(emulated(relation), spec, 901_000, factors=DISK)
+        batches = table.to_batches(max_chunksize=2_000)
+        assert sum(b.num_rows for b in join.join(batches)) == table.num_rows
+        algorithms.append(join.changes[-1].algorithm)
+        pages.append(join.telemetry.pages_scanned)
+    assert algorithms[1] in ("hybridjoin", "rmeshjoin", "binlj")
+    assert pages[1] <= pages[0]
+
+
+def _places(join: SelfTuningJoin, table: pa.Table) -> int:
+    list(join.join(table.to_batches()))
+    option = join.best(Demand.zipf(0.0, ROWS), None).option
+    return option.tuned.settings.places
 
 
 def test_rate_is_for_auto(relation: ss.Relation) -> None:

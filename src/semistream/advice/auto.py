@@ -239,10 +239,18 @@ class SelfTuningJoin:
         known = _remembered.get(key)
         if known is not None and known.rate == rate and not has_moved(known.demand, demand):
             _remembered.move_to_end(key)
-            return known
-        chosen = self.best(demand, rate, is_short)
+            chosen = known
+        else:
+            chosen = self.best(demand, rate, is_short)
+        if not chosen.is_short and self._fits_window(chosen, source.row_count):
+            chosen = self.best(demand, rate, is_short=True)
         _remember(_remembered, key, chosen)
         return chosen
+
+    def _fits_window(self, chosen: "_Chosen", row_count: int) -> bool:
+        """Return whether streams like this one are over before the window of a choice is full."""
+        usual = _streams.get(self._key())
+        return usual is not None and max(usual, row_count) <= chosen.option.tuned.settings.places
 
     def _hopeful(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that a join will size its structures by."""
