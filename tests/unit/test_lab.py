@@ -17,7 +17,7 @@ from semistream.lab.catalogue import FIGURES
 from semistream.lab.claims import Finding, Table, Verdict, falls, has_peak, rises
 from semistream.lab.figures import Lab, Scale
 from semistream.lab.rig import REAL, Rig
-from semistream.lab.runner import Result, run_figure, share_that_holds
+from semistream.lab.runner import Result, results_in, run_figure, share_that_holds
 from semistream.lab.sojourn import stay_at_full_speed, stay_at_rate
 from semistream.workload.synthetic import Synthetic
 
@@ -233,3 +233,15 @@ def test_results_are_plain_json(tmp_path: Path) -> None:
     assert stored["claims"][0]["verdict"] == result.claims[0].verdict
     assert Result.read(tmp_path / "meshjoin-5a.json") == replace(result)
     assert np.isfinite(stored["seconds"])
+
+
+def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match="cannot write to"):
+        run_figures(["meshjoin-5a"], "quick", "hdd-papers", 7, tmp_path / "file" / "out")
+
+
+def test_other_files_in_the_folder_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "package.json").write_text("{}")
+    run_figure(FIGURES["meshjoin-5a"], Lab(tmp_path), tmp_path)
+    assert [result.name for result in results_in(tmp_path)] == ["meshjoin-5a"]

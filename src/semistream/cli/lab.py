@@ -56,6 +56,10 @@ def run_figures(
         figures = [figure for figure in figures if not figure.needs_clock]
         if timed:
             console.print(f"left out, since they need an emulated device: {', '.join(timed)}")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(f"cannot write to {out}: {error.strerror}") from error
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -43,8 +43,15 @@ def _bench(lab: Lab, device: str) -> Bench:
     built = lab.keep(PAPER, lambda: Bench.build(lab.folder, int(_ROWS / times), None, lab.seed))
 
     def make() -> Bench:
-        short = {"warm_turns": 2.0, "turns": 1.0, "batch_rows": 4096}
-        return Bench(built.relation, built.workload, device, times=times, **short)  # type: ignore[arg-type]
+        return Bench(
+            built.relation,
+            built.workload,
+            device,
+            warm_turns=2.0,
+            turns=1.0,
+            batch_rows=4096,
+            times=times,
+        )
 
     return lab.keep((PAPER, device), make)
 
@@ -98,6 +105,8 @@ def _clairvoyant_rate(bench: Bench, share: float, exponent: float) -> float:
     marks = [(0, 0.0)]
     for batch in operator.join(islice(bench.workload.endless(exponent, bench.batch_rows), count)):
         marks.append((marks[-1][0] + batch.num_rows, device.now_s))
+    if marks[-1][0] != count * bench.batch_rows:
+        raise AssertionError(f"of {count * bench.batch_rows} rows {marks[-1][0]} were joined")
     (first, began), (last, ended) = marks[len(marks) // 3], marks[len(marks) * 3 // 4]
     return (last - first) / max(1e-9, ended - began)
 
@@ -179,7 +188,7 @@ def _draw(canvas: Canvas, table: Table) -> None:
                 color="black",
                 linewidth=1,
                 linestyle="--",
-                label="bound: R resident",
+                label="bound: R resident, computing alone",
             )
             for exponent in here.distinct("exponent"):
                 name, rate = winners[str(device), float(budget), float(exponent)]

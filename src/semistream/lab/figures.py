@@ -98,7 +98,7 @@ class Figure:
     points: Callable[[Lab], Sequence[Point]]
     draw: Callable[[Canvas, Table], None]
     claims: tuple[Claim, ...] = ()
-    note: str = ""  # what is not as in the paper
+    note: str = ""  # what else is to be known of it
     medium: str = ""  # what it was made on, where that is not the device
     needs_clock: bool = False  # can only be made on an emulated device
     size: tuple[float, float] = (7.2, 4.4)  # inches

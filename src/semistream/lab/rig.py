@@ -330,7 +330,8 @@ class _Check:
     def __call__(self, batch: pa.RecordBatch) -> None:
         payload = batch.column(_PAYLOAD)
         width = payload.type.byte_width
-        raw = np.frombuffer(payload.buffers()[1], np.uint8, len(payload) * width)
+        size, start = len(payload) * width, payload.offset * width
+        raw = np.frombuffer(payload.buffers()[1], np.uint8, size, start)
         stamps = raw.reshape(-1, width)[:, :8].copy().view(np.int64).ravel()
         keys = batch.column(self.key).to_numpy()
         if not np.array_equal(stamps ^ _STAMP, keys):

@@ -21,6 +21,7 @@ from semistream import __version__
 from semistream.lab.claims import Finding, Row, Table, Verdict
 from semistream.lab.figures import Figure, Lab
 from semistream.lab.rig import REAL
+from semistream.workload.files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ def run_figure(
         version=__version__,
         claims=judge(figure, table),
     )
-    (out / f"{figure.name}.json").write_text(json.dumps(asdict(result), indent=1) + "\n")
+    text = json.dumps(asdict(result), indent=1) + "\n"
+    write_whole(out / f"{figure.name}.json", lambda hidden: hidden.write_text(text))
     return result
 
 
@@ -120,8 +122,9 @@ def machine() -> str:
 
 
 def results_in(folder: Path) -> list[Result]:
-    """Return all figures that were made in a folder."""
-    return [Result.read(path) for path in sorted(folder.glob("*.json"))]
+    """Return all figures that were made in a folder; other files may lie there too."""
+    paths = (path for path in sorted(folder.glob("*.json")) if path.with_suffix(".svg").exists())
+    return [Result.read(path) for path in paths]
 
 
 def share_that_holds(results: Sequence[Result]) -> tuple[int, int]:

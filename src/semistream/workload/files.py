@@ -76,7 +76,7 @@ def write_relation(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBat
     return rows
 
 
-def write_whole(target: Path, write: Callable[[Path], None]) -> None:
+def write_whole(target: Path, write: Callable[[Path], object]) -> None:
     """Let `write` make a hidden file, and give it its name when it is whole."""
     hidden = target.with_name(f".{target.name}.{os.getpid()}")
     try:
