@@ -7,6 +7,7 @@ algorithm; tuned splits at 95 % of the best that was measured; `auto` at 90 % of
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from semistream.cost.conditions import Conditions, Layout
@@ -229,3 +230,9 @@ def test_a_load_with_most_of_the_stream_serves_its_slots_once() -> None:
     served = [predict(c, settings).tuples_per_loop for c in (even, even.asking_pages(shares))]
     assert served[0] == pytest.approx(2 * 10_000 / 101, rel=0.05)
     assert served[1] / served[0] == pytest.approx(1 / (1 + 0.36), rel=0.1)
+
+
+def test_a_wrong_row_is_noticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.__dict__, "_added_by_key", pa.array(np.zeros(100_000, np.int64)))
+    with pytest.raises(AssertionError, match="row of another key"):
+        bench.measure("meshjoin", 0.077, 0.0)

@@ -40,7 +40,7 @@ from semistream.joins.operator import StreamJoin
 from semistream.joins.registry import make_operator
 from semistream.joins.spec import JoinSpec, resolve
 from semistream.joins.xhybridjoin import XHybridJoin
-from semistream.lab.service import ServiceRate, Spell, measure_service
+from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
 from semistream.relation.build import build_relation
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.reader import PageReader
@@ -288,10 +288,8 @@ class Rig:
         plan = operator.plan
         assert plan is not None, "a join that has served tuples has split its budget"
         if self._reader.has_unique_codes:
-            counted = operator.telemetry
             most = plan.settings.places + plan.settings.output_rows + batch_rows
-            if counted.stream_rows - counted.output_rows > most:
-                raise AssertionError(f"{algorithm} lost rows: {counted}")
+            check_complete(operator.telemetry, most)
         loops = max(1, service.counted("iterations"))
         seconds = service.end.now_s - service.start.now_s
         rate = service.own_rate if device is None else service.rate

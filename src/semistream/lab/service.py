@@ -97,6 +97,15 @@ def measure_service(
     return watched.result()
 
 
+def check_complete(telemetry: Telemetry, most_waiting: int) -> None:
+    """Raise if more tuples are missing from the output than can wait; for joins that all match."""
+    missing = telemetry.stream_rows - telemetry.output_rows
+    if missing > most_waiting:
+        raise AssertionError(
+            f"a join lost rows: {missing} are missing, {most_waiting} at most can wait: {telemetry}"
+        )
+
+
 class _Watched:
     """A source that notes when the join is warm, and when enough has been measured."""
 

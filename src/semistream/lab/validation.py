@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from semistream.advice.calibration import Calibration
 from semistream.advice.choice import CHOICES, Advisor, Option
@@ -29,7 +30,7 @@ from semistream.cost.split import USUAL, Split
 from semistream.joins.operator import Plan
 from semistream.joins.registry import make_operator
 from semistream.joins.spec import JoinSpec, read_columns, resolve
-from semistream.lab.service import ServiceRate, Spell, measure_service
+from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
 from semistream.relation.build import build_relation
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.relation import Relation
@@ -230,10 +231,24 @@ class Bench:
         stream = self.workload.endless(exponent, self._batch_rows(algorithm))
         clock = perf_counter if device is None else lambda: device.now_s
         spell = self._spell(algorithm)
-        measured = measure_service(operator, self.layout.page_count, stream, clock, spell)
+        # On this machine's own device looking at the values would be a part of what is timed.
+        check = None if device is None else self._check
+        measured = measure_service(operator, self.layout.page_count, stream, clock, spell, check)
         plan = operator.plan
         assert plan is not None, "a join that has served tuples has split its budget"
+        waiting = plan.settings.places + plan.settings.output_rows + self._batch_rows(algorithm)
+        check_complete(operator.telemetry, waiting)
         return measured, plan, measured.own_rate if device is None else measured.rate
+
+    @cached_property
+    def _added_by_key(self) -> pa.Array:
+        """What each key is to be given, by key."""
+        table = self.workload.relation().select(["k", ADDED[0]]).sort_by("k")
+        return table.column(ADDED[0]).combine_chunks()
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        if not batch.column(ADDED[0]).equals(self._added_by_key.take(batch.column("k"))):
+            raise AssertionError("a join gave a tuple the row of another key")
 
     def _spell(self, algorithm: str) -> Spell:
         # A cache must have learnt what it can before it is measured.
