@@ -14,10 +14,9 @@ from semistream.cost.demand import Demand
 from semistream.cost.split import Split
 from semistream.lab.charts import Lines, Stated
 from semistream.lab.claims import Claim, Finding, Row, Table, has_peak, rises
-from semistream.lab.common import rate_row, tracks
+from semistream.lab.common import cloud_reports, rate_row, tracks
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.rig import Rig
-from semistream.workload.clouds import Clouds
 from semistream.workload.synthetic import Synthetic
 from semistream.workload.tpch import Tpch
 
@@ -123,12 +122,7 @@ def _tpch(folder: Path, times: float) -> Tpch:
 
 def _cloud_points(lab: Lab) -> Sequence[Point]:
     def rows(share: float, algorithm: str) -> list[Row]:
-        rig = lab.rig(
-            lambda times: Clouds(int(_CLOUD_ROWS / times), row_bytes=_CLOUD_BYTES, seed=lab.seed),
-            lab.times(_CLOUD_TIMES),
-            row_bytes=_CLOUD_BYTES,
-            page_bytes=16_384,
-        )
+        rig = cloud_reports(lab, _CLOUD_ROWS, _CLOUD_BYTES, _CLOUD_TIMES)
         memory = _memory(share, _CLOUD_ROWS, _CLOUD_BYTES)
         return rate_row(rig, algorithm, memory, memory_percent=share)
 

@@ -6,9 +6,20 @@ import numpy as np
 
 from semistream.errors import BudgetError
 from semistream.lab.claims import Finding, Row, Table
+from semistream.lab.figures import Lab
 from semistream.lab.rig import Rig
+from semistream.workload.clouds import Clouds
 
 MB = 1e6
+
+
+def cloud_reports(lab: Lab, rows: int, row_bytes: int, quick_times: float) -> Rig:
+    """Return a rig with the stand-in for the cloud reports."""
+
+    def make(times: float) -> Clouds:
+        return Clouds(int(rows / times), row_bytes=row_bytes, seed=lab.seed)
+
+    return lab.rig(make, lab.times(quick_times), row_bytes=row_bytes)
 
 
 def rate_row(rig: Rig, algorithm: str, memory_bytes: float, **labels: float | str) -> list[Row]:

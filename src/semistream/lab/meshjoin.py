@@ -11,11 +11,10 @@ from semistream.cost.printed.symbols import Symbols
 from semistream.cost.split import Split
 from semistream.lab.charts import Lines, Stated
 from semistream.lab.claims import Claim, Finding, Row, Table, falls, has_peak
-from semistream.lab.common import MB, rate_row, tracks
+from semistream.lab.common import MB, cloud_reports, rate_row, tracks
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.rig import Measured, Rig
 from semistream.relation.device import EmulatedDevice
-from semistream.workload.clouds import Clouds
 from semistream.workload.synthetic import Synthetic
 
 PAPER = "meshjoin"
@@ -291,12 +290,7 @@ def _at_the_highest_skew(table: Table) -> Finding:
 def _cloud_points(lab: Lab) -> Sequence[Point]:
 
     def rows(share: float, algorithm: str) -> list[Row]:
-        rig = lab.rig(
-            lambda times: Clouds(int(_CLOUD_ROWS / times), row_bytes=_CLOUD_BYTES, seed=lab.seed),
-            lab.times(_CLOUD_TIMES),
-            row_bytes=_CLOUD_BYTES,
-            page_bytes=16_384,
-        )
+        rig = cloud_reports(lab, _CLOUD_ROWS, _CLOUD_BYTES, _CLOUD_TIMES)
         memory = share / 100 * _CLOUD_ROWS * _CLOUD_BYTES
         return rate_row(rig, algorithm, memory, memory_percent=share, memory_mb=memory / MB)
 
