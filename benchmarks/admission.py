@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Report
 from semistream.cost.frontstage import WAYS
+from semistream.joins.diskbuffer import LocatedRows
 from semistream.joins.frontstage import CachedColumns, Matched, TupleCache
 from semistream.joins.telemetry import Telemetry
 from semistream.workload.zipf import scatter, zipf_ranks
@@ -52,6 +53,10 @@ PIECE = 8_192  # tuples looked up at a time, and rows handed over at a time
 STEPS = 8
 HALVE, DECREMENT, EIGHTH = 0, 1, 2
 FROM_F, FROM_ZERO, INHERIT = 0, 1, 2
+
+
+def _no_columns(rows: NDArray[np.int64]) -> LocatedRows:
+    raise AssertionError("keys are unique here, so no other rows are fetched")
 
 
 @dataclass
@@ -188,7 +193,7 @@ def simulate_front_stage(keys: NDArray[np.int32], domain: int, window: int, cach
             before = telemetry.front_admissions
             for row in range(0, len(found), PIECE):
                 some = np.arange(row, min(row + PIECE, len(found)))
-                cache.learn(Matched(found, some, tallies[some], lambda _: [], lambda _: []))
+                cache.learn(Matched(found, some, tallies[some], None, lambda _: [], _no_columns))
             cache.turn()
             admissions[at >= half] += telemetry.front_admissions - before
             waiting, filled = [], 0

@@ -24,8 +24,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from semistream.errors import ColumnError
+from semistream.units import format_bytes
+
 Array: TypeAlias = NDArray[Any]
 Validity: TypeAlias = NDArray[np.uint8]
+Sizes: TypeAlias = NDArray[np.int64]
+
+# The most bytes that the values of a column with 32-bit offsets may take together.
+MOST_DATA_BYTES = 2**31 - 1
 
 
 class Encoding(Enum):
@@ -153,23 +160,29 @@ def join_fixed(dtype: pa.DataType, values: Array, validity: Validity | None) -> 
 
 
 def split_bytes(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8], Validity | None]:
-    """Return lengths, data and validity of a BYTES column; data holds the rows back to back."""
+    """Return lengths, data and validity of a BYTES column; data holds the rows back to back.
+
+    A single value is at most 2 GiB, also in a column with 64-bit offsets.
+    """
     validity = split_validity(array)
     storage = _storage_array(array)
     if validity is not None:
         storage = pc.fill_null(storage, "" if _is_text(storage.type) else b"")
     if len(storage) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.uint8), validity
-    _, offsets_buffer, data_buffer = storage.buffers()
-    offset_dtype = np.int64 if _is_large(storage.type) else np.int32
-    offsets = np.frombuffer(offsets_buffer, offset_dtype)[
-        storage.offset : storage.offset + len(storage) + 1
-    ]
+    offsets = _offsets(storage)
+    data_buffer = storage.buffers()[2]
     if data_buffer is None:
         data = np.zeros(0, np.uint8)
     else:
         data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
-    return np.diff(offsets).astype(np.int32, copy=False), data, validity
+    lengths = np.diff(offsets)
+    if lengths.dtype != np.int32 and lengths.max() > MOST_DATA_BYTES:
+        raise ColumnError(
+            f"a value of type {storage.type} has {format_bytes(lengths.max())}, but a value can "
+            "have 2 GiB at most; leave the column out, or split it"
+        )
+    return lengths.astype(np.int32, copy=False), data, validity
 
 
 def join_bytes(
@@ -180,10 +193,89 @@ def join_bytes(
 ) -> pa.Array:
     """Return an Arrow array over rows that lie back to back, the inverse of `split_bytes`."""
     storage = _storage(dtype)
-    offsets = np.zeros(len(lengths) + 1, np.int64 if _is_large(storage) else np.int32)
+    is_large = _is_large(storage)
+    if len(data) > MOST_DATA_BYTES and not is_large:
+        raise OverflowError(f"{len(data)} bytes do not fit the 32-bit offsets of {storage}")
+    offsets = np.zeros(len(lengths) + 1, np.int64 if is_large else np.int32)
     np.cumsum(lengths, out=offsets[1:])
     buffers = [_pack_validity(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
     return _wrap(dtype, pa.Array.from_buffers(storage, len(lengths), buffers))
+
+
+def value_sizes(array: pa.Array) -> Sizes:
+    """Return the bytes that each value takes in its plain type, with its offset and validity.
+
+    Nothing is decoded or copied, so that rows can be counted before they are. A null counts as
+    what its place holds.
+
+    >>> value_sizes(pa.array(["", "abc", None])).tolist()
+    [5, 8, 5]
+    """
+    array = _storage_array(array)
+    dtype, count = array.type, len(array)
+    if pa.types.is_dictionary(dtype):
+        return _sizes_at(array.dictionary, array.indices.fill_null(0).to_numpy())
+    if pa.types.is_run_end_encoded(dtype):
+        rows = np.arange(array.offset, array.offset + count)
+        return _sizes_at(array.values, np.searchsorted(array.run_ends.to_numpy(), rows, "right"))
+    if pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype):
+        views = np.frombuffer(array.buffers()[1], np.int32).reshape(-1, 4)
+        return 5 + views[array.offset : array.offset + count, 0].astype(np.int64)
+    if _is_bytes(dtype):
+        offsets = _offsets(array)
+        return 1 + offsets.itemsize + np.diff(offsets).astype(np.int64)
+    if pa.types.is_struct(dtype):
+        fields = [value_sizes(array.field(i)) for i in range(dtype.num_fields)]
+        return np.asarray(1 + sum(fields, np.zeros(count, np.int64)), np.int64)
+    if pa.types.is_nested(dtype):
+        return _list_sizes(array)
+    return np.full(count, 1 + width_bytes(dtype) if _bit_width(dtype) else 1, np.int64)
+
+
+def _list_sizes(array: pa.Array) -> Sizes:
+    """Return the sizes of lists of any kind and of maps; a union's are taken to be equal."""
+    dtype, count = array.type, len(array)
+    if pa.types.is_fixed_size_list(dtype):
+        width = dtype.list_size
+        values = value_sizes(array.values[array.offset * width :][: count * width])
+        return np.asarray(1 + values.reshape(count, width).sum(axis=1), np.int64)
+    if pa.types.is_union(dtype):
+        return np.full(count, -(-array.nbytes // max(1, count)), np.int64)
+    if pa.types.is_list_view(dtype) or pa.types.is_large_list_view(dtype):
+        starts = array.offsets.to_numpy()
+        ends = starts + array.sizes.to_numpy()
+    else:
+        offsets = array.offsets.to_numpy()
+        starts, ends = offsets[:-1], offsets[1:]
+    if not count:
+        return np.zeros(0, np.int64)
+    first, last = int(starts.min()), int(ends.max())
+    if pa.types.is_map(dtype):
+        values = value_sizes(array.keys[first:last]) + value_sizes(array.items[first:last])
+    else:
+        values = value_sizes(array.values[first:last])
+    total = np.concatenate([[0], np.cumsum(values)])
+    return np.asarray(9 + total[ends - first] - total[starts - first], np.int64)
+
+
+def _sizes_at(values: pa.Array, rows: Array) -> Sizes:
+    """Return the sizes of some values, without a look at the others."""
+    if not len(values):
+        return np.ones(len(rows), np.int64)
+    if not _is_bytes(values.type):
+        return value_sizes(values.take(pa.array(rows)))
+    offsets = _offsets(values)
+    lengths = offsets[rows + 1] - offsets[rows]
+    return np.asarray(1 + offsets.itemsize + lengths, np.int64)
+
+
+def _offsets(array: pa.Array) -> Array:
+    """Return the offsets of a BYTES column, one more than it has rows."""
+    buffer = array.buffers()[1]
+    dtype = np.int64 if _is_large(array.type) else np.int32
+    if buffer is None or not buffer.size:
+        return np.zeros(len(array) + 1, dtype)
+    return np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array) + 1]
 
 
 def nested_to_message(array: pa.Array) -> pa.Buffer:

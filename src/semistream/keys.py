@@ -100,6 +100,10 @@ class KeyCoder:
         """Whether equal codes mean equal keys (a single integer), not only equal hashes."""
         return len(self.types) == 1 and bool(pa.types.is_integer(self.types[0]))
 
+    def takes_as_is(self, types: Sequence[pa.DataType]) -> bool:
+        """Whether codes of columns of these types are a view of them: nothing is made."""
+        return self.is_exact and list(types) == [pa.int64()]
+
     def canonical(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """Return the key columns in the types they are compared in."""
         return [_cast(c, t) for c, t in zip(columns, self.types, strict=True)]

@@ -4,9 +4,22 @@ One ledger belongs to one running operator. A reservation is made in the name of
 ("window", "disk buffer", …); when the budget does not cover a request, the error names the
 request, every holder with what it has, and what is left.
 
-What the ledger does not see, because it is not the operator's: the interpreter with Arrow and
-Numba loaded (about 200 MB), the one input batch that the source hands over at a time, and
-output batches once they have been handed on.
+What the ledger does not see:
+
+=================================================================  ================================
+what                                                               size
+=================================================================  ================================
+the interpreter with Arrow, NumPy, Numba and the compiled kernels  about 200 MB in a Spark worker
+the batch that the source handed over last                         whatever the source makes it
+an output batch that has been handed on                            at most an eighth of the budget
+intermediate arrays of a read or of an output batch                at most 1 MB
+`auto`: sampled key codes, and what the cost model makes of them   at most 2 MB
+`auto`: a first calibration where the budget is less than that     4 MB
+which pages were checked against their checksums, per process      a byte a page and part
+what the allocators keep of freed memory                           a few MB
+=================================================================  ================================
+
+A test compares the growth of the process with the budget: at most a tenth and 8 MB more.
 
 >>> ledger = MemoryLedger(1_000)
 >>> window = ledger.reserve("window", 600)

@@ -14,7 +14,6 @@ from semistream.advice.auto import SelfTuningJoin, make_join, needs_factors
 from semistream.advice.calibration import calibrate, factors_for, load, store, usual_spec
 from semistream.advice.explain import explain
 from semistream.cli.main import main
-from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.embedded import prepare
 from semistream.errors import BudgetError, OptionError
@@ -150,7 +149,7 @@ def test_short_streams_need_no_cache(relation: ss.Relation) -> None:
 
 def test_a_stream_that_just_fits_the_window_is_short_too(relation: ss.Relation) -> None:
     """The window that was chosen for a long stream has room for all of it: one turn is enough."""
-    table = stream(0.0, 10)
+    table = stream(0.0, 8_000)
     spec = resolve(relation, table.schema, columns=["a", "b"])
     places = _places(SelfTuningJoin(emulated(relation), spec, 901_000, factors=DISK), table)
     table = stream(0.0, int(0.97 * places))
@@ -166,8 +165,9 @@ def test_a_stream_that_just_fits_the_window_is_short_too(relation: ss.Relation) 
 
 
 def _places(join: SelfTuningJoin, table: pa.Table) -> int:
-    list(join.join(table.to_batches()))
-    option = join.best(Demand.zipf(0.0, ROWS), None).option
+    list(join.join(table.to_batches(max_chunksize=2_000)))
+    option = join.changes[0].option
+    assert option is not None
     return option.tuned.settings.places
 
 

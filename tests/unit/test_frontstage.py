@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import semistream as ss
 from semistream.embedded import prepare
@@ -50,9 +51,22 @@ def matched(codes: list[int], tallies: list[int]) -> Matched:
         page,
         rows,
         np.array(tallies, np.uint8),
+        sizes=None,
         take=lambda some: [pa.array(rows[some] * 7)],
-        gather=lambda some: [pa.array(some * 7)],
+        locate=Located,
     )
+
+
+class Located:
+    """Rows that are fetched by their numbers; all have one size."""
+
+    sizes = None
+
+    def __init__(self, rows: NDArray[np.int64]) -> None:
+        self._rows = rows
+
+    def gather(self) -> list[pa.Array]:
+        return [pa.array(self._rows * 7)]
 
 
 def teach(cache: TupleCache, codes: range, tally: int) -> None:
@@ -68,7 +82,7 @@ def look_up(cache: TupleCache, codes: list[int]) -> tuple[dict[int, int], set[in
     waits = np.zeros(len(wanted), np.bool_)
     hits = {}
     for probes, rows in cache.matches(wanted, waits):
-        values = cache.gather(["v"], rows)[0].to_pylist()
+        values = cache.locate(["v"], rows).gather()[0].to_pylist()
         hits |= dict(zip(wanted[probes].tolist(), values, strict=True))
     return hits, set(wanted[waits].tolist())
 
@@ -181,7 +195,7 @@ def test_who_waits_is_served_while_others_hit(relation: ss.Relation, algorithm: 
             fed += 1
             yield pa.record_batch({"k": [5] * 16, "n": [0] * 16})
 
-    operator, batches = prepare(source(), relation, memory=90_000, algorithm=algorithm)
+    operator, batches = prepare(source(), relation, memory=120_000, algorithm=algorithm)
     assert operator is not None
     for batch in operator.join(batches):
         if -1 in batch.column("n").to_pylist():

@@ -215,8 +215,8 @@ def test_gather_bytes(values: list[bytes], data: st.DataObject) -> None:
     starts = np.zeros(len(values), np.int64)
     kernels.starts_of(lengths, starts)
     image = np.frombuffer(b"".join(values), np.uint8).copy()
-    out_lengths, out = kernels.gather_bytes(image, starts, lengths, codes_of(picks))
-    assert out_lengths.tolist() == [len(values[i]) for i in picks]
+    rows = codes_of(picks)
+    out = kernels.gather_bytes(image, starts[rows], lengths[rows])
     assert bytes(out) == b"".join(values[i] for i in picks)
 
 

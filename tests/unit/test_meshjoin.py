@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Any
@@ -211,12 +212,7 @@ def test_the_budget_is_used(sizes: Sizes, spare: int) -> None:
     """One more tuple per read would not fit; a split that wastes memory is a slow one."""
     budget = least_memory_bytes(sizes) + spare
     chosen = settings_for_budget(sizes, budget)
-    more = MeshJoinSettings(
-        chosen.pages_per_read,
-        chosen.window_tuples + chosen.reads_per_cycle,
-        chosen.reads_per_cycle,
-        chosen.output_rows,
-    )
+    more = replace(chosen, window_tuples=chosen.window_tuples + chosen.reads_per_cycle)
     assert memory_bytes(sizes, more) > budget
 
 

@@ -30,7 +30,8 @@ def memory_bytes(sizes: Sizes, settings: IndexJoinSettings) -> int:
         sizes.disk_bytes(settings.pages_per_read)
         + (sizes.pinned_bytes(settings.pinned_pages) if settings.pinned_pages else 0)
         + sizes.window_bytes(settings.waiting_tuples)
-        + settings.output_rows * sizes.output_row_bytes
+        + settings.output_bytes
+        + settings.input_bytes
         + sizes.table_bytes
     )
 

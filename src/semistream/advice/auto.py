@@ -16,8 +16,11 @@ drain of one window and a cold front stage.
 With an expected `rate` the join takes only as much of the budget as holds that rate, and more or
 less of it as the arrivals become more or fewer.
 
-Memory: the budget is the running join's. Not counted in it: the sample, `SAMPLE_ROWS` keys; another
-copy of the page table; and the model's arrays, a few megabytes for a moment.
+Memory: one ledger and one page table serve all joins that run. What the model computes takes
+`_MODEL_BYTES_PER_PAGE`. At the start that is reserved while nothing else is; later the model uses
+what the running join has reserved for input and output, which are empty between two batches. If
+that is too little, demand is not looked at again; if the model does not fit at the start, the
+choice is made without it. `semistream.memory` says what is not counted.
 """
 
 from collections import OrderedDict, deque
@@ -30,24 +33,29 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from semistream.advice.calibration import factors_for
 from semistream.advice.choice import CHOICES, RESIDENT, SHORT_CHOICES, Advisor, Option
-from semistream.advice.situation import demand_in, largest_partition, layout_of, reader_for
+from semistream.advice.situation import demand_of, largest_partition, layout_of
 from semistream.columns import plain_batch
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
+from semistream.cost.split import USUAL
 from semistream.cost.tuning import least_budget, tune
-from semistream.errors import OptionError, did_you_mean
+from semistream.errors import BudgetError, OptionError, did_you_mean
+from semistream.joins.opened import Opened
+from semistream.joins.operator import FIRST_SLICE_BYTES, Operator, StreamJoin
 from semistream.joins.operator import SAMPLE_ROWS as SIZED_ROWS
-from semistream.joins.operator import Operator
 from semistream.joins.registry import ALGORITHMS, make_operator
-from semistream.joins.rows import average_value_bytes
+from semistream.joins.rows import Widths
 from semistream.joins.spec import JoinSpec, read_columns
 from semistream.joins.stopwatch import Stopwatch
+from semistream.joins.stream import StreamBuffer
 from semistream.joins.telemetry import Telemetry
+from semistream.keys import KeyCoder
 from semistream.memory import MemoryLedger
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
@@ -71,6 +79,9 @@ _WINDOW_SHARE = 0.6  # of the budget, for waiting tuples: what a stream must fit
 _TUPLE_BYTES = 30  # about what a waiting tuple takes besides its values
 _REMEMBERED = 64
 _FALLBACK = "chybridjoin"  # where R has no rows there is nothing to choose
+_MODEL_BYTES_PER_PAGE = 96  # the page index, shares by page, and what is computed from them
+_UNCOUNTED_BYTES = 1 << 20  # of these
+_SLICE_ROWS = 256  # of a batch, whose keys are sampled together
 
 
 def make_join(
@@ -108,7 +119,8 @@ def needs_factors(name: str, relation: Relation, spec: JoinSpec, budget_bytes: i
     """Return whether a task with this budget, on any partition, would ask the model."""
     if name != AUTO or not relation.row_count:
         return False
-    return not Advisor(relation, spec, (), largest_partition(relation)).fits(budget_bytes)
+    no_rows = Widths.equal([0.0] * len(spec.stream_schema))
+    return not Advisor(relation, spec, no_rows, largest_partition(relation)).fits(budget_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,17 +168,22 @@ class SelfTuningJoin:
         self._budget_bytes = budget_bytes
         self._factors = factors
         self._rate = rate
-        self._plain = _FALLBACK
-        self._finished = Telemetry()
-        self._operator: Operator | None = None
-        self._value_bytes: list[float] = []
+        self._plain = _FALLBACK  # what runs where the model has no say
+        self._finished = Telemetry()  # of the joins before the one that runs now
+        self._operator: StreamJoin | None = None
+        self._widths: Widths | None = None
         self._layout: Layout | None = None
+        self.ledger = MemoryLedger(budget_bytes)
         self.changes: list[Change] = []
 
     @cached_property
+    def _opened(self) -> Opened:
+        """The relation's page table, which all joins share."""
+        return Opened.within(self.ledger, self._relation, self._spec, self._partition)
+
+    @property
     def _reader(self) -> PageReader:
-        """Knows how R lies; the joins have their own."""
-        return reader_for(self._relation, self._spec, self._partition)
+        return self._opened.reader
 
     @property
     def telemetry(self) -> Telemetry:
@@ -174,14 +191,11 @@ class SelfTuningJoin:
         counted = self._finished
         if self._operator is not None:
             counted = _sum(counted, self._operator.telemetry)
-        return replace(counted, retunings=max(0, len(self.changes) - 1))
-
-    @property
-    def ledger(self) -> MemoryLedger:
-        """The ledger of the join that runs now."""
-        if self._operator is None:
-            return MemoryLedger(self._budget_bytes)
-        return self._operator.ledger
+        return replace(
+            counted,
+            retunings=max(0, len(self.changes) - 1),
+            memory_bytes_peak=self.ledger.peak_bytes,
+        )
 
     @property
     def stopwatch(self) -> Stopwatch:
@@ -201,7 +215,7 @@ class SelfTuningJoin:
         """Join the stream; see `Operator.join`."""
         device = self._relation.reading.device
         clock = perf_counter if device is None else lambda: device.now_s
-        source = _Source(iter(batches), self._spec, clock)
+        source = _Source(iter(batches), self._spec, self._relation.coder, clock)
         reason = "at the start"
         while source.has_rows():
             chosen = self._choose(source)
@@ -212,26 +226,48 @@ class SelfTuningJoin:
             self._finished = self.telemetry
             self._operator = None
             reason = watch.reason
+            del watch  # it knows the join that has ended, which is to be freed before the next
         _remember(_streams, self._key(), source.row_count)
 
-    def _make(self, chosen: "_Chosen | None") -> Operator:
-        about = (self._relation, self._spec)
-        if chosen is None:
-            return make_operator(self._plain, *about, self._budget_bytes, self._partition)
-        split = chosen.option.tuned.split
-        name = chosen.option.name
-        return make_operator(name, *about, chosen.budget_bytes, self._partition, split)
+    def _make(self, chosen: "_Chosen | None") -> StreamJoin:
+        name, budget_bytes, split = self._plain, self._budget_bytes, USUAL
+        if chosen is not None:
+            name, budget_bytes = chosen.option.name, chosen.budget_bytes
+            split = chosen.option.tuned.split
+        about = (self._relation, self._spec, budget_bytes, self._partition)
+        return make_operator(name, *about, split, self._opened)
 
     def _choose(self, source: "_Source") -> "_Chosen | None":
-        """Return what to run next; nothing to choose if all of R can be held in memory."""
-        if not self._value_bytes:
-            rows = self._hopeful(source.peek())
-            self._value_bytes = [average_value_bytes(column) for column in rows.columns]
+        """Return what to run next; None where the model is not asked."""
+        if self._widths is None:
+            self._widths = Widths.of(self._first_rows(source.peek()))
+        if not self._reader.row_count:
+            return None
         if self._advisor().fits(self._budget_bytes):
             self._plain = RESIDENT
             return None
-        if not self._reader.row_count:
+        try:
+            return self._choose_by_model(source)
+        except BudgetError:
+            self._plain = self._advisor().first_that_fits(self._budget_bytes)
             return None
+
+    def _choose_by_model(self, source: "_Source") -> "_Chosen":
+        if self._factors is None:
+            left = self.ledger.available_bytes
+            self._factors = factors_for(self._relation, self._spec, left)
+        reserved = self.ledger.reserve("cost model", self.model_bytes)
+        try:
+            return self._known_or_best(source)
+        finally:
+            reserved.release()
+
+    @property
+    def model_bytes(self) -> int:
+        """What the model needs to compare the algorithms, the first megabyte aside."""
+        return max(0, _MODEL_BYTES_PER_PAGE * self._reader.page_count - _UNCOUNTED_BYTES)
+
+    def _known_or_best(self, source: "_Source") -> "_Chosen":
         demand = self.demand(source.sample())
         rate = source.rate if source.rate is not None else self._rate
         is_short = self._is_short(source.row_count)
@@ -252,24 +288,28 @@ class SelfTuningJoin:
         usual = _streams.get(self._key())
         return usual is not None and max(usual, row_count) <= chosen.option.tuned.settings.places
 
-    def _hopeful(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that a join will size its structures by."""
-        key = [batch.column(i) for i in self._spec.stream_key_indexes]
-        codes, has_key = self._relation.coder.codes(key)
-        may_match = has_key & self._reader.may_hold(codes)
-        rows = batch.filter(pa.array(may_match)) if may_match.any() else batch
-        return plain_batch(rows)[:SIZED_ROWS]
+    def _first_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that a join will size its structures by, if this batch has them."""
+        about = (self._spec, self._relation.coder, self._reader.may_hold, None, Stopwatch())
+        stream = StreamBuffer([batch], *about, FIRST_SLICE_BYTES)
+        while not stream.pull() and not stream.is_exhausted:
+            stream.take_hopeless()
+        rows = stream.sample(SIZED_ROWS)
+        return plain_batch(batch[:1]) if rows is None else rows
 
     def _advisor(self) -> Advisor:
-        """Return a new advisor: it holds page tables, which are not to stay while a join runs."""
-        about = (self._relation, self._spec, self._value_bytes, self._partition)
+        assert self._widths is not None
+        about = (self._relation, self._spec, self._widths, self._partition)
         return Advisor(*about, self._reader)
 
     def _is_short(self, row_count: int) -> bool:
         """Return whether the stream will be over before a window is full, as others were."""
-        usual = max(_streams.get(self._key(), self._budget_bytes), row_count)
-        tuple_bytes = sum(self._value_bytes) + _TUPLE_BYTES
-        return usual * tuple_bytes <= _WINDOW_SHARE * self._budget_bytes
+        usual = _streams.get(self._key())
+        if usual is None:
+            return False
+        assert self._widths is not None
+        tuple_bytes = sum(self._widths.average) + _TUPLE_BYTES
+        return max(usual, row_count) * tuple_bytes <= _WINDOW_SHARE * self._budget_bytes
 
     def best(self, demand: Demand, rate: float | None, is_short: bool = False) -> _Chosen:
         """Return the best choice for a demand; with a rate, the least memory that holds it."""
@@ -282,20 +322,19 @@ class SelfTuningJoin:
         least = least_budget(model, sizes, conditions, _HEADROOM * rate, self._budget_bytes)
         budget_bytes = self._budget_bytes if least is None else least
         tuned = option.tuned if least is None else tune(model, sizes, budget_bytes, conditions)
-        return _Chosen(budget_bytes, Option(option.name, tuned), demand, rate)
+        return _Chosen(budget_bytes, Option(option.name, tuned), demand, rate, is_short)
 
     def conditions(self, demand: Demand) -> Conditions:
         """Return what the model is to assume."""
         if self._layout is None:
             columns = read_columns(self._relation, self._spec)
             self._layout = layout_of(self._reader, columns)
-        if self._factors is None:
-            self._factors = factors_for(self._relation, self._spec, self._budget_bytes)
+        assert self._factors is not None, "measured when the first rows came"
         return Conditions(self._layout, demand, self._factors)
 
-    def demand(self, sample: pa.Table) -> Demand:
-        """Return the demand that a sample shows."""
-        return demand_in(sample, self._relation, self._spec.stream_key, self._reader)
+    def demand(self, codes: NDArray[np.int64]) -> Demand:
+        """Return the demand that a sample of key codes shows."""
+        return demand_of(codes, self._reader)
 
     def _note(self, source: "_Source", chosen: "_Chosen | None", reason: str) -> None:
         option = None if chosen is None else chosen.option
@@ -320,7 +359,7 @@ class _Watch:
         join: SelfTuningJoin,
         source: "_Source",
         chosen: _Chosen | None,
-        operator: Operator,
+        operator: StreamJoin,
     ) -> None:
         self._join, self._source, self._chosen = join, source, chosen
         self._operator = operator
@@ -366,6 +405,8 @@ class _Watch:
         return True
 
     def _has_other_demand(self, chosen: _Chosen) -> bool:
+        if self._join.model_bytes > self._operator.idle_bytes:
+            return False
         last, demand = self._last, self._join.demand(self._source.sample())
         self._last = demand
         assert self._assumed is not None
@@ -412,20 +453,21 @@ class _Watch:
 
 
 class _Source:
-    """The stream, with a sample of the keys that came last."""
+    """The stream, with a sample of the keys that came last, by their codes."""
 
     def __init__(
         self,
         batches: Iterator[pa.RecordBatch],
         spec: JoinSpec,
+        coder: KeyCoder,
         now_s: Callable[[], float],
     ) -> None:
         self._batches = batches
-        self._names = spec.stream_key
         self._key = spec.stream_key_indexes
+        self._coder = coder
         self.now_s = now_s
-        self._pending: pa.RecordBatch | None = None
-        self._recent: deque[list[pa.Array]] = deque()
+        self._pending: pa.RecordBatch | None = None  # read, but not handed on yet
+        self._recent: deque[NDArray[np.int64]] = deque()  # codes, those of a batch together
         self._recent_rows = 0
         self.row_count = 0
         self.waited_s = 0.0
@@ -444,13 +486,10 @@ class _Source:
         assert self._pending is not None
         return self._pending
 
-    def sample(self) -> pa.Table:
-        """Return the keys that came last, and those that come next if they are known."""
-        parts = [*self._recent]
-        if self._pending is not None:
-            parts.append([self._pending.column(i)[:SAMPLE_ROWS] for i in self._key])
-        columns = [pa.chunked_array(list(column)) for column in zip(*parts, strict=True)]
-        return pa.table(columns, names=list(self._names))
+    def sample(self) -> NDArray[np.int64]:
+        """Return the codes of keys that came last, and of those that come next, if known."""
+        coming = [] if self._pending is None else [self._codes(self._pending, SAMPLE_ROWS)]
+        return np.concatenate([*self._recent, *coming, np.zeros(0, np.int64)])
 
     def forget_sample(self) -> None:
         """Begin a new sample."""
@@ -478,15 +517,27 @@ class _Source:
         return batch
 
     def _keep(self, batch: pa.RecordBatch) -> None:
-        """Copy some of a batch's keys; those of the oldest batches are forgotten."""
+        """Note some of a batch's keys; those of the oldest batches are forgotten."""
         self.row_count += batch.num_rows
-        step = max(1, batch.num_rows // _ROWS_PER_BATCH)
-        some = pa.array(np.arange(0, batch.num_rows, step)[:_ROWS_PER_BATCH])
-        if len(some):
-            self._recent.append([batch.column(i).take(some) for i in self._key])
-            self._recent_rows += len(some)
-        while self._recent and self._recent_rows - len(self._recent[0][0]) >= SAMPLE_ROWS:
-            self._recent_rows -= len(self._recent.popleft()[0])
+        codes = self._codes(batch, _ROWS_PER_BATCH)
+        if len(codes):
+            self._recent.append(codes)
+            self._recent_rows += len(codes)
+        while self._recent and self._recent_rows - len(self._recent[0]) >= SAMPLE_ROWS:
+            self._recent_rows -= len(self._recent.popleft())
+
+    def _codes(self, batch: pa.RecordBatch, most: int) -> NDArray[np.int64]:
+        """Return the codes of about `most` keys, in slices from all over a batch.
+
+        Slices and not single rows, because they need no copy of the keys, however wide these are.
+        """
+        slices = -(-min(most, batch.num_rows) // _SLICE_ROWS)
+        found = [np.zeros(0, np.int64)]
+        for first in np.linspace(0, batch.num_rows, slices, endpoint=False).astype(int).tolist():
+            columns = [batch.column(i)[first : first + _SLICE_ROWS] for i in self._key]
+            codes, has_key = self._coder.codes(columns)
+            found.append(codes[has_key])
+        return np.concatenate(found)
 
 
 def _remember(known: OrderedDict[object, _Any], key: object, value: _Any) -> None:

@@ -8,6 +8,10 @@ for each loop whatever is in it. Reading is timed by itself, request size by req
 A disturbance only ever makes a run slower, so each is made in several rounds and the fastest one
 counts. How sure the factors are: by how much rounds differ from each other, and how far the runs
 are from their fit.
+
+Memory: a brief calibration, which `auto` makes before its first join, stays within that join's
+budget, or within `_LEAST_BRIEF_BYTES` where that is less: page table, sampled keys, the stream's
+batches and the join that is measured share it.
 """
 
 import hashlib
@@ -31,8 +35,7 @@ from semistream.advice.choice import Advisor
 from semistream.advice.situation import (
     largest_partition,
     layout_of,
-    reader_for,
-    stream_value_bytes,
+    stream_widths,
 )
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
@@ -41,10 +44,12 @@ from semistream.cost.models import MODELS, Settings
 from semistream.cost.split import USUAL, Split
 from semistream.errors import BudgetError, OptionError
 from semistream.joins.diskbuffer import DiskBuffer
+from semistream.joins.opened import Opened
 from semistream.joins.registry import make_operator
 from semistream.joins.spec import Columns, JoinSpec, read_columns, resolve
 from semistream.joins.stopwatch import Stopwatch
 from semistream.lab.service import ServiceRate, Spell, measure_service
+from semistream.memory import MemoryLedger
 from semistream.relation.device import Reading
 from semistream.relation.layout import part_names
 from semistream.relation.reader import CODES, PageReader
@@ -65,6 +70,13 @@ _BATCH_ROWS = 65_536
 _READ_PAGES = (1, 4, 16, 64, 256, 1024)
 _READS = 9
 _SEED = 7
+_LEAST_BRIEF_BYTES = 4_000_000
+_KEYS_SHARE = 1 / 8  # of the memory, for the sampled keys
+_STREAM_SHARE = 1 / 8  # for the batches of the stream
+_KEY_COPIES = 4  # while they are put together and shuffled
+_ROW_BYTES = 64  # what drawing a stream row takes besides its values
+_LEAST_ROWS = 256
+_NO_LIMIT = 1 << 62
 _FAMILIES = {"scan": "meshjoin", "index": "hybridjoin"}
 
 
@@ -108,7 +120,8 @@ def calibrate(
 ) -> Calibration:
     """Measure the cost factors for a relation and a join; without one, for a stream of 20 bytes.
 
-    `brief` runs only what a choice needs, at one size: about a second.
+    `brief` runs only what a choice needs, at one size: about a second. Then `budget_bytes` is all
+    the memory that it takes, if it is more than a few megabytes.
     """
     if not relation.row_count:
         raise OptionError(
@@ -118,14 +131,15 @@ def calibrate(
     relation = relation.read_by(Reading(None, False, relation.reading.whole_pages))
     spec = spec or usual_spec(relation, columns)
     partition = largest_partition(relation)
-    runs = _Runs(relation, spec, partition, _budgets(relation, budget_bytes, brief), brief)
+    memory = _Memory.within(relation, spec, partition, budget_bytes if brief else None, brief)
+    runs = _Runs(relation, spec, partition, memory, brief)
     for done, _ in enumerate(runs.all(), 1):
         if progress is not None:
             progress(done, runs.count)
-    io, io_deviation = _io_curve(reader_for(relation, spec, partition), runs.read_columns)
+    io, io_deviation = _io_curve(memory, runs.read_columns)
     factors, deviation = runs.fit(io)
-    value_bytes = stream_value_bytes(relation, spec)
-    advisor = Advisor(relation, spec, value_bytes, partition)
+    widths = stream_widths(relation, spec)
+    advisor = Advisor(relation, spec, widths, partition, memory.opened.reader)
     if progress is not None:
         progress(runs.count, runs.count)
     return Calibration(
@@ -136,22 +150,30 @@ def calibrate(
         datetime.now(UTC).isoformat(timespec="seconds"),
         perf_counter() - started,
         brief,
-        sum(value_bytes),
+        sum(widths.average),
         {family: float(advisor.sizes(name).tuple_bytes) for family, name in _FAMILIES.items()},
     )
 
 
-def factors_for(relation: Relation, spec: JoinSpec, budget_bytes: int | None = None) -> CostFactors:
-    """Return the factors stored for a relation's device and a join's schema; measure if none are.
+def calibration_for(
+    relation: Relation, spec: JoinSpec, budget_bytes: int | None = None
+) -> Calibration:
+    """Return what is stored for a relation's device and a join's schema; measure if nothing is.
 
-    An emulated device charges its own time on top.
+    Only what was measured for this schema is kept as such, not what was borrowed from another.
     """
     calibration = load(relation, spec)
     if calibration is None:
         calibration = calibrate(relation, spec, budget_bytes=budget_bytes, brief=True)
         keep(calibration, relation, spec)
+    return calibration
+
+
+def factors_for(relation: Relation, spec: JoinSpec, budget_bytes: int | None = None) -> CostFactors:
+    """Return the factors of `calibration_for`; an emulated device charges its own time on top."""
+    factors = calibration_for(relation, spec, budget_bytes).factors
     device = relation.reading.device
-    return calibration.factors if device is None else calibration.factors.with_device(device)
+    return factors if device is None else factors.with_device(device)
 
 
 def keep(calibration: Calibration, relation: Relation, spec: JoinSpec) -> None:
@@ -253,13 +275,47 @@ def usual_spec(relation: Relation, columns: Columns | None) -> JoinSpec:
     return resolve(relation, pa.schema(fields), how="left", columns=columns, suffix="_r")
 
 
-def _budgets(relation: Relation, budget_bytes: int | None, brief: bool) -> list[int]:
-    parts = relation.partition_count
-    if brief and budget_bytes is not None:
-        return [min(budget_bytes, _MOST_BYTES)]
-    size = relation.size_bytes / parts
-    tried = {int(min(_MOST_BYTES, max(_LEAST_BYTES, share * size))) for share in _SHARES}
-    return sorted(tried)[-1:] if brief else sorted(tried)
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What a calibration may use, and the page table that all its joins share."""
+
+    opened: Opened
+    stream_rows: int  # of a batch
+    key_count: int  # how many keys are sampled
+    budgets: list[int]  # of the joins that are measured
+
+    @classmethod
+    def within(
+        cls,
+        relation: Relation,
+        spec: JoinSpec,
+        partition: int | None,
+        limit_bytes: int | None,
+        brief: bool,
+    ) -> "_Memory":
+        """Share the memory out; without a limit there is enough of it."""
+        if limit_bytes is None:
+            opened = Opened.within(MemoryLedger(_NO_LIMIT), relation, spec, partition)
+            budgets = _tried_budgets(relation)
+            if brief:
+                return cls(opened, _BATCH_ROWS, _FEW_KEYS, budgets[-1:])
+            return cls(opened, _BATCH_ROWS, _KEYS, budgets)
+        ledger = MemoryLedger(max(limit_bytes, _LEAST_BRIEF_BYTES))
+        opened = Opened.within(ledger, relation, spec, partition)
+        left, widths = ledger.available_bytes, stream_widths(relation, spec)
+        row_bytes = 2 * sum(widths.average) + _ROW_BYTES
+        key_bytes = _KEY_COPIES * sum(widths.average[i] for i in spec.stream_key_indexes)
+        rows = min(_BATCH_ROWS, max(_LEAST_ROWS, int(left * _STREAM_SHARE / row_bytes)))
+        keys = min(_FEW_KEYS, max(_LEAST_ROWS, int(left * _KEYS_SHARE / key_bytes)))
+        ledger.reserve("stream", min(left // 4, int(rows * row_bytes)))
+        ledger.reserve("keys", min(left // 4, int(keys * key_bytes)))
+        table_bytes = opened.reader.table_bytes
+        return cls(opened, rows, keys, [min(_MOST_BYTES, ledger.available_bytes + table_bytes)])
+
+
+def _tried_budgets(relation: Relation) -> list[int]:
+    size = relation.size_bytes / relation.partition_count
+    return sorted({int(min(_MOST_BYTES, max(_LEAST_BYTES, share * size))) for share in _SHARES})
 
 
 class _Runs:
@@ -270,29 +326,29 @@ class _Runs:
         relation: Relation,
         spec: JoinSpec,
         partition: int | None,
-        budgets: list[int],
+        memory: _Memory,
         brief: bool,
     ) -> None:
         self._relation, self._spec, self._partition = relation, spec, partition
-        self._budgets = budgets
+        self._memory = memory
         self._brief = brief
-        reader = reader_for(relation, spec, partition)
+        reader = memory.opened.reader
         self._page_count = reader.page_count
         self._rows_per_page = reader.row_count / max(1, reader.page_count)
         self.read_columns = list(make_columns(relation, spec))
-        keys = _FEW_KEYS if brief else _KEYS
-        self._keys = _sample_keys(reader_of_keys(relation, partition), relation.key, keys)
+        keys = reader_of_keys(relation, partition)
+        self._keys = _sample_keys(keys, relation.key, memory.key_count)
         self._layout = layout_of(reader, read_columns(relation, spec))
         self._scan: list[_Run] = []
         self._index: list[_Run] = []
         self._front: list[_Run] = []
         self._pinned: list[_Run] = []
         self._rounds = 1 if brief else 3
-        self.count = len(budgets) * (3 if brief else 6) * self._rounds
+        self.count = len(memory.budgets) * (3 if brief else 6) * self._rounds
 
     def all(self) -> Iterator[None]:
         """Run everything, yielding after each run; in rounds, so that a disturbance is no one's."""
-        for budget in self._budgets * self._rounds:
+        for budget in self._memory.budgets * self._rounds:
             for algorithm, into in (("meshjoin", self._scan), ("hybridjoin", self._index)):
                 pages = self._run(algorithm, budget, 0.0, USUAL, into)
                 yield
@@ -341,7 +397,8 @@ class _Runs:
     ) -> int:
         """Run a join for a moment, keep what was measured, and return its b."""
         relation, spec = self._relation, self._spec
-        operator = make_operator(algorithm, relation, spec, budget_bytes, self._partition, split)
+        shared = (self._partition, split, self._memory.opened)
+        operator = make_operator(algorithm, relation, spec, budget_bytes, *shared)
         spell = Spell(2, 2, most_s=0.15 if self._brief else 0.25)
         try:
             measured = measure_service(
@@ -366,15 +423,15 @@ class _Runs:
     def _stream(self, exponent: float) -> Iterator[pa.RecordBatch]:
         """Yield stream tuples without end: keys of R, and any values beside them."""
         rng = np.random.default_rng(_SEED)
-        schema, keys = self._spec.stream_schema, self._keys
+        schema, keys, rows = self._spec.stream_schema, self._keys, self._memory.stream_rows
         others = {
-            i: _any_values(field, _BATCH_ROWS)
+            i: _any_values(field, rows)
             for i, field in enumerate(schema)
             if i not in self._spec.stream_key_indexes
         }
         key_at = {i: n for n, i in enumerate(self._spec.stream_key_indexes)}
         while True:
-            picks = pa.array(zipf_ranks(rng, _BATCH_ROWS, len(keys[0]), exponent) - 1)
+            picks = pa.array(zipf_ranks(rng, rows, len(keys[0]), exponent) - 1)
             columns = [
                 keys[key_at[i]].take(picks).cast(field.type) if i in key_at else others[i]
                 for i, field in enumerate(schema)
@@ -534,7 +591,7 @@ def _sample_keys(reader: PageReader, key: Sequence[str], wanted: int) -> list[pa
     for page in pages.tolist():
         disk.load(page, page + 1)
         rows = rng.permutation(len(disk.codes))[:per_page]
-        found.append(disk.gather(key, np.sort(rows)))
+        found.append(disk.locate(key, np.sort(rows)).gather())
     reader.close()
     columns = [pa.concat_arrays(list(column)) for column in zip(*found, strict=True)]
     order = pa.array(rng.permutation(len(columns[0])))
@@ -543,18 +600,20 @@ def _sample_keys(reader: PageReader, key: Sequence[str], wanted: int) -> list[pa
 
 def _any_values(field: pa.Field, count: int) -> pa.Array:
     """Return values of a type; only their size matters."""
-    numbers = np.arange(count) % 97
+    numbers = np.arange(97)
+    each = pa.array(np.arange(count) % len(numbers))
     for values in (pa.array(numbers), pa.array([f"value {n:010d}" for n in numbers.tolist()])):
         try:
-            return values.cast(field.type)
+            return values.cast(field.type).take(each)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             continue
     return pa.nulls(count, field.type)
 
 
-def _io_curve(reader: PageReader, columns: Sequence[str]) -> tuple[IoCurve, float]:
-    """Time requests of several sizes, anywhere in R."""
+def _io_curve(memory: _Memory, columns: Sequence[str]) -> tuple[IoCurve, float]:
+    """Time requests of several sizes, anywhere in R, that fit the memory."""
     rng = np.random.default_rng(_SEED)
+    reader = memory.opened.reader
     schema = reader.manifest.schema
     indexes = [schema.get_field_index(name) for name in columns]
     stored = [i for i in indexes if i in reader.manifest.stored_fields]
@@ -565,7 +624,10 @@ def _io_curve(reader: PageReader, columns: Sequence[str]) -> tuple[IoCurve, floa
     spreads: list[float] = []
     counts = sorted({min(pages, reader.page_count) for pages in _READ_PAGES})
     for pages in counts:
-        buffer = np.empty(max(reader.most_part_bytes(name, pages) for name in parts), np.uint8)
+        size = max(reader.most_part_bytes(name, pages) for name in parts)
+        if sizes and size > memory.opened.ledger.available_bytes:
+            break
+        buffer = np.empty(size, np.uint8)
         took, read = _timed_reads(reader, parts, pages, buffer, rng)
         sizes.append(float(np.mean(read)))
         seconds.append(float(np.median(took)))

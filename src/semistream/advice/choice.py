@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from semistream.advice.situation import reader_for
 from semistream.cost.conditions import Conditions
 from semistream.cost.models import MODELS
 from semistream.cost.sizes import Sizes
+from semistream.cost.split import USUAL
 from semistream.cost.tuning import Tuned, refine, survey
 from semistream.errors import BudgetError
 from semistream.joins import resident
-from semistream.joins.registry import make_operator
+from semistream.joins.rows import Widths
+from semistream.joins.sizing import Sizing
 from semistream.joins.spec import JoinSpec, read_columns
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
@@ -21,12 +22,8 @@ RESIDENT = "resident"
 SHORT_CHOICES = ("hybridjoin", "rmeshjoin", "binlj")
 # What `auto` chooses from. A page for each tuple is never best, so INLJ is only for comparison.
 CHOICES = tuple(name for name in MODELS if name not in ("inlj", "cinlj"))
-# Whose parts take the same as another's.
-_LIKE = {
-    **dict.fromkeys(("inlj", "binlj", "xhybridjoin"), "hybridjoin"),
-    **dict.fromkeys(("cinlj", "cbinlj"), "chybridjoin"),
-    "rmeshjoin": "meshjoin",
-}
+# Those that scan R; the others read pages by index.
+_SCANS = ("meshjoin", "rmeshjoin", "cmeshjoin")
 # After a coarse survey, only what comes this close to the best is tuned further.
 _CLOSE = 0.7
 # Between options as good as each other the model cannot tell; then the first of these is taken.
@@ -35,6 +32,11 @@ _FAVOURITES = (
     *("chybridjoin", "cmeshjoin", "hybridjoin", "meshjoin", "rmeshjoin", "cbinlj", "binlj"),
     *("xhybridjoin", "cinlj", "inlj"),
 )
+
+
+def _rank(name: str) -> int:
+    """Return the place of an algorithm among the favourites; others come last."""
+    return _FAVOURITES.index(name) if name in _FAVOURITES else len(_FAVOURITES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,15 @@ class Advisor:
         self,
         relation: Relation,
         spec: JoinSpec,
-        value_bytes: Sequence[float],
+        widths: Widths,
         partition: int | None = None,
         reader: PageReader | None = None,
     ) -> None:
-        """Prepare for stream rows whose columns take so much each."""
-        self._relation, self._spec, self._partition = relation, spec, partition
-        self._value_bytes = list(value_bytes)
+        """Prepare for stream rows whose columns have these widths."""
+        self._relation, self._spec = relation, spec
+        self._widths = widths
         self._reader = reader or reader_for(relation, spec, partition)
+        self._sizes: dict[tuple[bool, bool], Sizes] = {}  # by kind of join
 
     def fits(self, budget_bytes: int) -> bool:
         """Return whether R with the columns that are read fits a budget."""
@@ -83,12 +86,14 @@ class Advisor:
 
     def sizes(self, name: str) -> Sizes:
         """Return the sizes of an algorithm's parts."""
-        return self._sizes(_LIKE.get(name, name))
+        kind = (name in _SCANS, MODELS[name].has_front)
+        if kind not in self._sizes:
+            self._sizes[kind] = self._size_up(name)
+        return self._sizes[kind]
 
-    @cache  # noqa: B019  (an advisor does not live long)
-    def _sizes(self, name: str) -> Sizes:
-        operator = make_operator(name, self._relation, self._spec, 1, self._partition)
-        return operator.size_up(self._value_bytes)  # type: ignore[attr-defined, no-any-return]
+    def _size_up(self, name: str) -> Sizes:
+        sizing = Sizing.of(self._relation, self._spec, self._reader, MODELS[name].has_front)
+        return (sizing.for_scan if name in _SCANS else sizing.for_index)(self._widths)
 
     def rank(
         self, budget_bytes: int, conditions: Conditions, names: Sequence[str] = CHOICES
@@ -103,9 +108,7 @@ class Advisor:
             except BudgetError as error:
                 errors[name] = error
         if not surveyed:
-            nearest = min(errors.values(), key=lambda error: error.least_bytes or 0).least_bytes
-            tied = [name for name, error in errors.items() if error.least_bytes == nearest]
-            raise errors[min(tied, key=_FAVOURITES.index)]
+            raise errors[min(errors, key=lambda name: (errors[name].least_bytes or 0, _rank(name)))]
         best = max(option.rate for option in surveyed)
         options = [
             Option(o.name, self._refine(o, budget_bytes, conditions))
@@ -115,8 +118,19 @@ class Advisor:
         ]
         options.sort(key=lambda option: -option.rate)
         as_good = [o for o in options if o.rate >= _AS_GOOD * options[0].rate]
-        favourite = min(as_good, key=lambda option: _FAVOURITES.index(option.name))
+        favourite = min(as_good, key=lambda option: _rank(option.name))
         return [favourite, *(o for o in options if o is not favourite)]
+
+    def first_that_fits(self, budget_bytes: int) -> str:
+        """Return the most preferred algorithm that can run in a budget; `BudgetError` if none."""
+        errors: list[BudgetError] = []
+        for name in sorted(CHOICES, key=_rank):
+            try:
+                MODELS[name].settings(self.sizes(name), budget_bytes, USUAL)
+                return name
+            except BudgetError as error:
+                errors.append(error)
+        raise min(errors, key=lambda error: error.least_bytes or 0)
 
     def _refine(self, option: Option, budget_bytes: int, conditions: Conditions) -> Tuned:
         model = MODELS[option.name]

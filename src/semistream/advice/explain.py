@@ -13,14 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from semistream.advice.calibration import Calibration, calibrate, keep, load, usual_spec
+from semistream.advice.calibration import Calibration, calibration_for, usual_spec
 from semistream.advice.choice import RESIDENT, Advisor, Option
 from semistream.advice.situation import (
     demand_in,
     largest_partition,
     layout_of,
     reader_for,
-    stream_value_bytes,
+    stream_widths,
 )
 from semistream.cost import resident
 from semistream.cost.conditions import Conditions
@@ -185,9 +185,7 @@ def explain(
     if not relation.row_count:
         raise OptionError(f"{relation.location} has no rows: any budget and any algorithm will do")
     spec = _spec(relation, sample, on, columns)
-    if calibration is None:
-        calibration = load(relation, spec) or calibrate(relation, spec, brief=True)
-        keep(calibration, relation, spec)
+    calibration = calibration or calibration_for(relation, spec)
     return _Explainer(relation, spec, sample, calibration).explain(parse_bytes(memory), rate, skew)
 
 
@@ -215,8 +213,8 @@ class _Explainer:
         # As on Spark: a task for each partition, each with its share of the budget.
         self._tasks = relation.partition_count
         self._partition = largest_partition(relation)
-        value_bytes = stream_value_bytes(relation, spec, sample)
-        self._advisor = Advisor(relation, spec, value_bytes, self._partition)
+        widths = stream_widths(relation, spec, sample)
+        self._advisor = Advisor(relation, spec, widths, self._partition)
 
     def explain(self, memory_bytes: int, rate: float | None, skew: float | None) -> Explanation:
         relation, tasks = self._relation, self._tasks
@@ -300,7 +298,8 @@ class _Explainer:
             "pinned pages": sizes.pinned_bytes(settings.pinned_pages),
             "disk buffer": sizes.disk_bytes(settings.pages_per_read),
             "waiting tuples": sizes.window_bytes(settings.places),
-            "output": settings.output_rows * sizes.output_row_bytes,
+            "input": settings.input_bytes,
+            "output": settings.output_bytes,
             "page table": sizes.table_bytes,
         }
         return {name: size for name, size in parts.items() if size}

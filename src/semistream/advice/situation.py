@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from semistream.columns import Encoding, encoding_of, width_bytes
+from semistream.columns import Encoding, encoding_of, plain_batch, width_bytes
 from semistream.cost.conditions import Layout
 from semistream.cost.demand import Demand
 from semistream.joins.pageindex import PageIndex
-from semistream.joins.rows import average_value_bytes
+from semistream.joins.rows import Widths
 from semistream.joins.spec import JoinSpec, read_columns
 from semistream.relation.layout import part_names
 from semistream.relation.reader import CODES, PageReader
@@ -50,13 +51,10 @@ def reader_for(relation: Relation, spec: JoinSpec, partition: int | None = None)
     return relation.reader(list(read_columns(relation, spec)), partition)
 
 
-def stream_value_bytes(
-    relation: Relation, spec: JoinSpec, sample: pa.Table | None = None
-) -> list[float]:
-    """Return what a value of each stream column takes: by a sample, or as R's keys do."""
+def stream_widths(relation: Relation, spec: JoinSpec, sample: pa.Table | None = None) -> Widths:
+    """Return how wide the values of each stream column are: by a sample, or as R's keys are."""
     if sample is not None and sample.num_rows:
-        rows = sample[:_SIZED_ROWS].combine_chunks().to_batches()[0]
-        return [average_value_bytes(column) for column in rows.columns]
+        return Widths.of(plain_batch(sample[:_SIZED_ROWS].combine_chunks().to_batches()[0]))
     reader = relation.reader(list(relation.key))
     key = dict(zip(spec.stream_key, relation.key, strict=True))
     sizes = []
@@ -67,7 +65,7 @@ def stream_value_bytes(
             sizes.append(reader.average_value_bytes(key[field.name]))
         else:
             sizes.append(_UNKNOWN_VALUE_BYTES)
-    return sizes
+    return Widths.equal(sizes)
 
 
 def demand_in(
@@ -83,7 +81,11 @@ def demand_in(
         else [sample.column(name) for name in key]
     )
     codes, has_key = relation.coder.codes([column.combine_chunks() for column in columns])
-    codes = codes[has_key]
+    return demand_of(codes[has_key], reader)
+
+
+def demand_of(codes: NDArray[np.int64], reader: PageReader) -> Demand:
+    """Return the demand that a sample of key codes shows, by key and by page."""
     codes = codes[reader.may_hold(codes)]
     keys, counts = np.unique(codes, return_counts=True)
     if not len(keys):

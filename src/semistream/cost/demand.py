@@ -23,6 +23,7 @@ Ints = NDArray[np.int64]
 
 MOST_HEAD_KEYS = 65_536
 _FIT_HEAD_KEYS = 256
+_TAIL_HEAD_KEYS = 4_096  # of the tail behind a sample's head; the others are in classes
 _CLASSES_PER_OCTAVE = 8
 # A key counted less often than this in a sample belongs to the tail: its count is mostly chance.
 LEAST_HEAD_COUNT = 8
@@ -84,7 +85,7 @@ class Demand:
         tail_share = rest.sum() / total
         exponent = fit_exponent(len(counts), total, key_count)
         tail_exponent = fit_exponent(len(rest), int(rest.sum()), key_count, behind=is_head)
-        more, tail, tail_counts = _zipf_weights(tail_exponent, is_head, key_count)
+        more, tail, tail_counts = _zipf_weights(tail_exponent, is_head, key_count, _TAIL_HEAD_KEYS)
         weight = more.sum() + (tail * tail_counts).sum()
         scale = tail_share / weight if weight else 0.0
         density = None

@@ -7,7 +7,7 @@
 Ours, with the symbols bound in `semistream.cost.sizes`::
 
     M = disk_bytes(b) + h_S·tuple_bytes + window_base_bytes
-        + output_rows·output_row_bytes + table_bytes
+        + input_bytes + output_bytes + table_bytes
 
 where h_S is how many tuples wait; `tuple_bytes` is their share of the hash table, and the queue,
 one entry a page, is in `window_base_bytes`. The paper reads one page at a time (b = 1).
@@ -23,7 +23,13 @@ from semistream.cost.demand import falling_root
 from semistream.cost.factors import at_size
 from semistream.cost.prediction import Prediction
 from semistream.cost.sizes import Sizes
-from semistream.cost.split import USUAL, Spare, Split, fixed_bytes, too_small
+from semistream.cost.split import (
+    USUAL,
+    Spare,
+    Split,
+    fixed_bytes,
+    too_small,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class IndexJoinSettings:
     pages_per_read: int  # b
     waiting_tuples: int  # h_S
     output_rows: int
+    output_bytes: int = 0  # these two have no part in predictions
+    input_bytes: int = 0
     pinned_pages: int = 0  # l of X-HYBRIDJOIN
 
     @property
@@ -65,7 +73,7 @@ def settings_for_budget(
         spare, pages = Spare.tightest(sizes, budget_bytes), least_pages
         tuples = spare.tuples_beside(sizes, sizes.disk_bytes(pages))
     tuples = tuples if most_tuples is None else min(tuples, most_tuples)
-    return IndexJoinSettings(pages, tuples, spare.output_rows)
+    return IndexJoinSettings(pages, tuples, *spare.buffers)
 
 
 def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:

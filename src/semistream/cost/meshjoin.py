@@ -7,10 +7,11 @@
 Ours, with the symbols bound in `semistream.cost.sizes`::
 
     M = disk_bytes(b) + w·k·tuple_bytes + window_base_bytes
-        + output_rows·output_row_bytes + table_bytes,   k = ⌈N_R/b⌉
+        + input_bytes + output_bytes + table_bytes,   k = ⌈N_R/b⌉
 
-The paper's second term, a buffer for the next w tuples, is missing: tuples go from the source's
-batch straight into H. The last three terms are ours: nothing that takes memory is left out.
+In the place of the paper's second term, a buffer for the next w tuples, is `input_bytes`: tuples go
+from the source's batch straight into H, a slice of it at a time. The last terms are ours: nothing
+that takes memory is left out.
 
 R-MESHJOIN has a window of any size in the place of w·k.
 """
@@ -24,7 +25,16 @@ from semistream.cost.conditions import Conditions, Loads, in_loads
 from semistream.cost.factors import at_size
 from semistream.cost.prediction import Prediction
 from semistream.cost.sizes import Sizes
-from semistream.cost.split import LEAST_OUTPUT_ROWS, USUAL, Spare, Split, fixed_bytes, too_small
+from semistream.cost.split import (
+    LEAST_INPUT_BYTES,
+    LEAST_OUTPUT_ROWS,
+    USUAL,
+    Spare,
+    Split,
+    fixed_bytes,
+    least_output_bytes,
+    too_small,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,8 @@ class MeshJoinSettings:
     window_tuples: int  # w·k: how many stream tuples share each read of R
     reads_per_cycle: int  # k = ⌈N_R/b⌉
     output_rows: int
+    output_bytes: int = 0  # these two have no part in predictions
+    input_bytes: int = 0
 
     @property
     def places(self) -> int:
@@ -57,15 +69,17 @@ def memory_bytes(sizes: Sizes, settings: MeshJoinSettings) -> int:
     return (
         sizes.disk_bytes(settings.pages_per_read)
         + sizes.window_bytes(settings.window_tuples)
-        + settings.output_rows * sizes.output_row_bytes
+        + settings.input_bytes
+        + settings.output_bytes
         + sizes.table_bytes
     )
 
 
 def least_memory_bytes(sizes: Sizes) -> int:
     """Return the least budget MESHJOIN can run in: w = 1 and the b that then takes least."""
+    buffers = (LEAST_OUTPUT_ROWS, least_output_bytes(sizes), LEAST_INPUT_BYTES)
     return min(
-        memory_bytes(sizes, MeshJoinSettings(b, k, k, LEAST_OUTPUT_ROWS))
+        memory_bytes(sizes, MeshJoinSettings(b, k, k, *buffers))
         for b in _doubling(sizes.page_count)
         for k in [_reads(sizes, b)]
     )
@@ -124,14 +138,16 @@ def _with_equal_reads(sizes: Sizes, pages: int, spare: Spare) -> MeshJoinSetting
     reads = _reads(sizes, pages)
     pages = -(-sizes.page_count // reads)
     tuples = max(0, spare.tuples_beside(sizes, sizes.disk_bytes(pages)))
-    return MeshJoinSettings(pages, tuples, _reads(sizes, pages), spare.output_rows)
+    reads = _reads(sizes, pages)
+    return MeshJoinSettings(pages, tuples, reads, *spare.buffers)
 
 
 def _with_pages(sizes: Sizes, pages: int, spare: Spare) -> MeshJoinSettings:
     """Return b = `pages` with the largest w that fits (equation 1 solved for w)."""
     reads = _reads(sizes, pages)
     tuples = max(0, spare.tuples_beside(sizes, sizes.disk_bytes(pages)))
-    return MeshJoinSettings(pages, tuples // reads * reads, reads, spare.output_rows)
+    window = tuples // reads * reads
+    return MeshJoinSettings(pages, window, reads, *spare.buffers)
 
 
 def _reads(sizes: Sizes, pages: int) -> int:

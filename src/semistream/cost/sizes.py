@@ -22,6 +22,7 @@ class Sizes:
     `tuple_bytes`        f · v_S + sizeof(ptr): a waiting tuple in H, with its place in Q
     `window_base_bytes`  (not in the paper) what a window takes however small it is
     `output_row_bytes`   (not in the paper) a row of the output buffer
+    `widest_row_bytes`   (not in the paper) the widest row that the output buffer must hold
     `table_bytes`        (not in the paper) the page table with index and checksums
     `least_pages`        (not in the paper) the least b that the index joins can do with
     ===================  ======================================================================
@@ -35,6 +36,7 @@ class Sizes:
     output_row_bytes: int
     table_bytes: int
     least_pages: int = 1
+    widest_row_bytes: int = 0
     cached_rows: Callable[[int], int] = _none
 
     def window_bytes(self, tuples: int) -> int:

@@ -14,8 +14,13 @@ from semistream.units import format_bytes
 
 MOST_OUTPUT_ROWS = 16_384
 LEAST_OUTPUT_ROWS = 64
+LEAST_OUTPUT_BYTES = 64 << 10
 OUTPUT_SHARE = 1 / 8
 DISK_SHARE = 1 / 4
+# For what is made of the source's batch on its way into the window, a slice of it at a time.
+INPUT_SHARE = 1 / 48
+LEAST_INPUT_BYTES = 4096
+MOST_INPUT_BYTES = 4 << 20
 FRONT_SHARE = 1 / 6
 
 
@@ -33,25 +38,38 @@ USUAL = Split()
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """What the page table and the output buffer leave of a budget."""
+    """What the page table, the input and the output buffer leave of a budget."""
 
     output_rows: int
+    output_bytes: int
+    input_bytes: int
     size_bytes: int
 
     @classmethod
     def usual(cls, sizes: Sizes, budget_bytes: int) -> "Spare":
         """Return what is left beside an output buffer of the usual share."""
-        rows = int(budget_bytes * OUTPUT_SHARE) // sizes.output_row_bytes
-        return cls._beside(sizes, budget_bytes, max(LEAST_OUTPUT_ROWS, min(MOST_OUTPUT_ROWS, rows)))
+        share = int(budget_bytes * OUTPUT_SHARE)
+        rows = max(LEAST_OUTPUT_ROWS, min(MOST_OUTPUT_ROWS, share // sizes.output_row_bytes))
+        output = max(least_output_bytes(sizes), min(share, rows * sizes.output_row_bytes))
+        return cls._beside(sizes, budget_bytes, rows, output, input_bytes(budget_bytes))
 
     @classmethod
     def tightest(cls, sizes: Sizes, budget_bytes: int) -> "Spare":
-        """Return what is left beside the least output buffer."""
-        return cls._beside(sizes, budget_bytes, LEAST_OUTPUT_ROWS)
+        """Return what is left beside the least input and output buffers."""
+        output = least_output_bytes(sizes)
+        return cls._beside(sizes, budget_bytes, LEAST_OUTPUT_ROWS, output, LEAST_INPUT_BYTES)
 
     @classmethod
-    def _beside(cls, sizes: Sizes, budget_bytes: int, rows: int) -> "Spare":
-        return cls(rows, budget_bytes - sizes.table_bytes - rows * sizes.output_row_bytes)
+    def _beside(
+        cls, sizes: Sizes, budget_bytes: int, rows: int, output_bytes: int, input_bytes: int
+    ) -> "Spare":
+        left = budget_bytes - sizes.table_bytes - output_bytes - input_bytes
+        return cls(rows, output_bytes, input_bytes, left)
+
+    @property
+    def buffers(self) -> tuple[int, int, int]:
+        """Output rows, output bytes and input bytes, as settings have them."""
+        return self.output_rows, self.output_bytes, self.input_bytes
 
     def pages(self, sizes: Sizes, least: int, wanted: int | None) -> int:
         """Return b: what is wanted, or the usual share of what is spare; at least so many."""
@@ -63,9 +81,21 @@ class Spare:
         return (self.size_bytes - used_bytes - sizes.window_base_bytes) // sizes.tuple_bytes
 
 
+def input_bytes(budget_bytes: int) -> int:
+    """Return what the input may take of a budget."""
+    usual = int(budget_bytes * INPUT_SHARE)
+    return max(LEAST_INPUT_BYTES, min(MOST_INPUT_BYTES, usual))
+
+
+def least_output_bytes(sizes: Sizes) -> int:
+    """Return the least output buffer: some rows, of average width if that is little; the widest."""
+    usual = min(LEAST_OUTPUT_ROWS * sizes.output_row_bytes, LEAST_OUTPUT_BYTES)
+    return max(usual, sizes.widest_row_bytes)
+
+
 def fixed_bytes(sizes: Sizes) -> int:
-    """Return what page table and the least output buffer take."""
-    return sizes.table_bytes + LEAST_OUTPUT_ROWS * sizes.output_row_bytes
+    """Return what page table and the least input and output buffers take."""
+    return sizes.table_bytes + least_output_bytes(sizes) + LEAST_INPUT_BYTES
 
 
 def most_pages(sizes: Sizes, size_bytes: int) -> int:
@@ -82,7 +112,8 @@ def too_small(name: str, sizes: Sizes, budget_bytes: int, least: int, pages: int
         f"page{'s' * (pages > 1)}, "
         f"{format_bytes(sizes.window_base_bytes)} for waiting tuples and "
         f"{format_bytes(sizes.tuple_bytes)} for each of them, "
-        f"{format_bytes(LEAST_OUTPUT_ROWS * sizes.output_row_bytes)} for the output. Raise memory "
+        f"{format_bytes(least_output_bytes(sizes))} for the output, "
+        f"{format_bytes(LEAST_INPUT_BYTES)} for the input. Raise memory "
         f"to {least} bytes or more, or build the relation with more partitions.",
         least,
     )

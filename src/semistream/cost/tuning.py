@@ -53,9 +53,20 @@ def tune(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions) 
 
 
 def survey(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions) -> Tuned:
-    """Return the best split of a coarse grid."""
+    """Return the best split of a coarse grid.
+
+    The search goes one dimension after the other and would stay near where it starts, so where
+    rows are cached or pages pinned, it also starts without any.
+    """
     search = _Search(model, sizes, budget_bytes, conditions)
-    return search.step(evaluate(model, sizes, budget_bytes, conditions), _COARSE)
+    starts = [USUAL]
+    if model.has_front or model.pins_pages:
+        starts.append(Split(front_bytes=0, pinned_pages=0))
+    found = [
+        search.step(evaluate(model, sizes, budget_bytes, conditions, start), _COARSE)
+        for start in starts
+    ]
+    return max(found, key=lambda tuned: tuned.prediction.rate)
 
 
 def refine(

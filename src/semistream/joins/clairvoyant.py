@@ -20,6 +20,7 @@ from semistream.cost.split import USUAL, Split
 from semistream.joins import front_kernels as kernels
 from semistream.joins.frontstage import Codes, Matched, TupleCache
 from semistream.joins.meshjoin import MeshJoin
+from semistream.joins.opened import Opened
 from semistream.joins.operator import WindowJoin
 from semistream.joins.spec import JoinSpec
 from semistream.joins.telemetry import Telemetry
@@ -45,6 +46,7 @@ class ClairvoyantCache(TupleCache):
                 matched,
                 rows=matched.rows[which],
                 tallies=matched.tallies[which],
+                sizes=None if matched.sizes is None else matched.sizes[which],
                 take=lambda some: matched.take(which[some]),
             )
         )
@@ -71,9 +73,11 @@ class ClairvoyantJoin(WindowJoin):
         budget_bytes: int,
         partition: int | None = None,
         split: Split = USUAL,
+        opened: Opened | None = None,
     ) -> None:
         """Open the relation's page table."""
-        super().__init__(relation, spec, budget_bytes, MeshJoin, partition, self._make_cache, split)
+        about = (relation, spec, budget_bytes, MeshJoin, partition)
+        super().__init__(*about, self._make_cache, split, opened)
         self._codes_by_demand: Codes = np.zeros(0, np.int64)
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

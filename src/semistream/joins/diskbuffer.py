@@ -11,6 +11,10 @@ read when rows have matched, just for the pages on which they lie, one column at
 arena that all columns share. So a scan of R costs the bytes of its keys plus the bytes of what
 was hit, and the buffer holds the codes and the widest column of b pages, never whole rows.
 
+Matched rows are fetched in two steps. `locate` reads only the lengths of texts (and lists, structs
+and maps as they are), which tells how many bytes each row takes; `LocatedRows.gather` then fetches
+the columns. In between the driver can cut the rows into pieces that fit the output buffer.
+
 With `Reading.whole_pages` it does as the papers do: `load` reads every column of the pages, asked
 for or not, and the buffer holds them all.
 
@@ -18,7 +22,8 @@ Memory: codes (8 bytes a row) + the arena (the widest column's parts over b page
 gathered are new arrays and belong to the output buffer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,17 +36,19 @@ from semistream.columns import (
     join_fixed,
     nested_from_message,
     numpy_dtype,
+    value_sizes,
     width_bytes,
 )
 from semistream.cost.conditions import READ_THROUGH_PAGES
 from semistream.joins.front_kernels import tally
 from semistream.joins.kernels import gather_bytes, plan_reads, starts_of
-from semistream.joins.rows import gather_from_chunks
+from semistream.joins.rows import NESTED_COPIES, gather_from_chunks
 from semistream.joins.stopwatch import Stopwatch
 from semistream.relation.layout import part_names
 from semistream.relation.reader import CODES, PageReader
 from semistream.relation.writer import CODE_BYTES
 
+Runs: TypeAlias = list[tuple[int, int]]  # first and last (exclusive) pages
 _ALIGN = 64
 
 
@@ -61,22 +68,42 @@ def disk_buffer_bytes(
 def _arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
     if reader.reading.whole_pages:
         return sum(slab_bytes(reader, c, pages) for c in reader.manifest.schema.names)
-    return max((slab_bytes(reader, c, pages) for c in columns), default=0)
+    return max((max(_slab_parts(reader, c, pages)) for c in columns), default=0)
 
 
 def slab_bytes(reader: PageReader, column: str, pages: int) -> int:
     """Return what one column takes in memory over any run of this many pages."""
+    return sum(_slab_parts(reader, column, pages))
+
+
+def _slab_parts(reader: PageReader, column: str, pages: int) -> tuple[int, int]:
+    """Return the same in two parts: lengths with the starts of rows, and everything else."""
     schema = reader.manifest.schema
     index = schema.get_field_index(column)
     if index not in reader.manifest.stored_fields:
-        return 0
+        return 0, 0
     names = part_names(index, schema.field(index).type)
-    size = sum(_aligned(reader.most_part_bytes(name, pages)) for name in names.values())
-    row_bytes = reader.most_part_bytes(CODES, pages)  # 8 bytes a row: the room for row starts
-    if "lengths" in names:
-        size += _aligned(row_bytes)
+    sizes = {part: _aligned(reader.most_part_bytes(name, pages)) for part, name in names.items()}
+    row_bytes = reader.most_part_bytes(CODES, pages)  # 8 bytes a row, as the start of a row
     if "validity" in names and reader.most_part_bytes(names["validity"], reader.page_count):
-        size += _aligned(row_bytes // 8)
+        sizes["validity"] += _aligned(row_bytes // 8)
+    lengths = sizes.pop("lengths", 0)
+    return lengths + _aligned(row_bytes) * (lengths > 0), sum(sizes.values())
+
+
+def widest_row_bytes(reader: PageReader, columns: Sequence[str]) -> int:
+    """Return a bound on what the variable-width values of a row take when they are fetched.
+
+    A value is no larger than the largest page of its column; a wide row has a page of its own.
+    """
+    schema = reader.manifest.schema
+    size = 0
+    for index in (schema.get_field_index(column) for column in columns):
+        names = part_names(index, schema.field(index).type)
+        if "data" in names:
+            size += reader.most_part_bytes(names["data"], 1)
+        elif "message" in names:
+            size += NESTED_COPIES * reader.most_part_bytes(names["message"], 1)
     return size
 
 
@@ -148,12 +175,16 @@ class DiskBuffer:
         found = tally(rows, self._tallies, indexes, counts)
         return indexes[:found], counts[:found]
 
-    def gather(self, columns: Sequence[str], rows: NDArray[np.int64]) -> list[pa.Array]:
-        """Return columns of some rows, which count from the first row loaded."""
-        if not columns:
-            return []
+    def locate(self, columns: Sequence[str], rows: NDArray[np.int64]) -> "LocatedRows":
+        """Find out where columns of some rows lie; rows count from the first row loaded."""
+        slabs = [self._slabs[column] for column in columns]
         if self._whole_pages:
-            return [self._gather_loaded(column, rows, rows) for column in columns]
+            return SlabRows(slabs, rows, self.codes)
+        runs, places = self._plan_reads(rows) if columns else ([], rows)
+        return _LateRows(slabs, rows, self.codes, places, lambda load: self._read(load, runs))
+
+    def _plan_reads(self, rows: NDArray[np.int64]) -> tuple[Runs, NDArray[np.int64]]:
+        """Return which runs of pages to read for some rows, and where in these each row is."""
         runs = np.empty((2, self._last - self._first), np.int64)
         places = np.empty(len(rows), np.int64)
         pages = (self._reader.row_bounds, self._first, self._last, READ_THROUGH_PAGES)
@@ -161,26 +192,109 @@ class DiskBuffer:
         wanted = list(zip(*runs[:, :count].tolist(), strict=True))
         touched = sum(last - first for first, last in wanted)
         self._share_touched = touched / (self._last - self._first)
-        return [self._gather_late(column, rows, places, wanted) for column in columns]
+        return wanted, places
 
-    def _gather_late(
+    def _read(self, load: Callable[[Runs], int], runs: Runs) -> None:
+        self._stopwatch.lap("output")
+        self.bytes_read += load(runs)
+        self._stopwatch.lap("io")
+
+
+class LocatedRows(Protocol):
+    """Rows of R that are known to be somewhere, and can be fetched."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64] | None:
+        """What the variable-width values of each row take; None if there are none."""
+        ...
+
+    def gather(self) -> list[pa.Array]:
+        """Return the columns of the rows, as new arrays."""
+        ...
+
+
+class _LateRows:
+    """Rows of the pages in the disk buffer whose columns are not read yet.
+
+    All columns share one arena. Nested ones are located last and gathered first, so that the last
+    of them is read only once.
+    """
+
+    def __init__(
         self,
-        column: str,
+        slabs: Sequence["Slab"],
         rows: NDArray[np.int64],
+        codes: NDArray[np.int64],
         places: NDArray[np.int64],
-        runs: list[tuple[int, int]],
-    ) -> pa.Array:
-        if not self._slabs[column].is_implied:
-            self._stopwatch.lap("output")
-            self.bytes_read += self._slabs[column].load(runs)
-            self._stopwatch.lap("io")
-        return self._gather_loaded(column, rows, places)
+        read: Callable[[Callable[[Runs], int]], None],
+    ) -> None:
+        self._slabs = slabs
+        self._rows = rows  # on the pages in the disk buffer
+        self._codes = codes  # of all rows on these pages
+        self._places = places  # of the rows among what `read` brings in
+        self._read = read
+        self._texts: dict[int, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
+        self._loaded: int | None = None  # the nested column that is in the arena
+        self.sizes: NDArray[np.int64] | None = None
+        self._order = sorted(range(len(slabs)), key=lambda i: slabs[i].encoding is Encoding.NESTED)
+        for i in self._order:
+            if slabs[i].is_variable:
+                self._locate(i, slabs[i])
 
-    def _gather_loaded(
-        self, column: str, rows: NDArray[np.int64], places: NDArray[np.int64]
-    ) -> pa.Array:
-        slab = self._slabs[column]
-        return slab.from_codes(self.codes[rows]) if slab.is_implied else slab.gather(places)
+    def gather(self) -> list[pa.Array]:
+        """Read the columns one by one, and copy the rows out of each."""
+        gathered = {i: self._gather(i, self._slabs[i]) for i in reversed(self._order)}
+        return [gathered[i] for i in range(len(self._slabs))]
+
+    def _locate(self, i: int, slab: "Slab") -> None:
+        if self.sizes is None:
+            self.sizes = np.zeros(len(self._places), np.int64)
+        if slab.encoding is Encoding.BYTES:
+            self._read(slab.load_lengths)
+            self._texts[i] = slab.extents(self._places)
+            self.sizes += self._texts[i][1]
+        else:
+            self._read(slab.load)
+            self._loaded = i
+            self.sizes += slab.sizes(self._places)
+
+    def _gather(self, i: int, slab: "Slab") -> pa.Array:
+        if slab.is_implied:
+            return slab.from_codes(self._codes[self._rows])
+        if i in self._texts:
+            self._read(slab.load_data)
+            return slab.gather_texts(*self._texts.pop(i), self._places)
+        if i != self._loaded:
+            self._read(slab.load)
+        self._loaded = None
+        return slab.gather(self._places)
+
+
+class SlabRows:
+    """Rows whose columns are all in memory."""
+
+    def __init__(
+        self, slabs: Sequence["Slab"], rows: NDArray[np.int64], codes: NDArray[np.int64]
+    ) -> None:
+        """Note which rows are meant; `codes` are those of all rows."""
+        self._slabs = slabs
+        self._rows = rows
+        self._codes = codes
+
+    @property
+    def sizes(self) -> NDArray[np.int64] | None:
+        """What the variable-width values of each row take; None if there are none."""
+        found = [slab.sizes(self._rows) for slab in self._slabs if slab.is_variable]
+        return sum(found[1:], found[0]) if found else None
+
+    def gather(self) -> list[pa.Array]:
+        """Copy the rows out of each column."""
+        return [self._gather(slab) for slab in self._slabs]
+
+    def _gather(self, slab: "Slab") -> pa.Array:
+        return (
+            slab.from_codes(self._codes[self._rows]) if slab.is_implied else slab.gather(self._rows)
+        )
 
 
 class Slab:
@@ -191,7 +305,7 @@ class Slab:
         index = reader.manifest.schema.get_field_index(column)
         self._reader = reader
         self._dtype = reader.manifest.schema.field(index).type
-        self._encoding = encoding_of(self._dtype)
+        self.encoding = encoding_of(self._dtype)
         self._names = part_names(index, self._dtype)
         self._arena = arena
         self._used = self._bytes_read = 0
@@ -202,43 +316,85 @@ class Slab:
         self._messages: dict[int, pa.Array] = {}
         self._page_starts: NDArray[np.int64] = np.zeros(0, np.int64)
         self.is_implied = index not in reader.manifest.stored_fields
+        self.is_variable = self.encoding is not Encoding.FIXED and not self.is_implied
 
     def from_codes(self, codes: NDArray[np.int64]) -> pa.Array:
         """Return a lone integer key, which is stored only as its code."""
         return join_fixed(pa.int64(), codes, None).cast(self._dtype)
 
-    def load(self, runs: list[tuple[int, int]]) -> int:
+    def load(self, runs: Runs) -> int:
         """Read the column of these runs of pages back to back; return the bytes read."""
         self._used = self._bytes_read = 0
-        if self._encoding is Encoding.NESTED:
+        if self.encoding is Encoding.NESTED:
             self._load_messages(runs)
-        elif self._encoding is Encoding.FIXED:
+        elif self.encoding is Encoding.FIXED:
             self._values = self._read("values", runs).view(numpy_dtype(self._dtype))
             self._validity = self._read_validity(runs)
         else:
-            self._lengths = self._read("lengths", runs).view(np.int32)
-            self._values = self._read("data", runs)
-            self._starts = self._lend(8 * len(self._lengths)).view(np.int64)
-            starts_of(self._lengths, self._starts)
-            self._validity = self._read_validity(runs)
+            self._read_lengths(runs)
+            self._read_data(runs)
         return self._bytes_read
+
+    def load_lengths(self, runs: Runs) -> int:
+        """Read only the lengths of a column of texts; return the bytes read."""
+        self._used = self._bytes_read = 0
+        self._read_lengths(runs)
+        return self._bytes_read
+
+    def load_data(self, runs: Runs) -> int:
+        """Read a column of texts without their lengths, over these; return the bytes read."""
+        self._used = self._bytes_read = 0
+        self._read_data(runs)
+        return self._bytes_read
+
+    def _read_lengths(self, runs: Runs) -> None:
+        self._lengths = self._read("lengths", runs).view(np.int32)
+        self._starts = self._lend(8 * len(self._lengths)).view(np.int64)
+        starts_of(self._lengths, self._starts)
+
+    def _read_data(self, runs: Runs) -> None:
+        self._values = self._read("data", runs)
+        self._validity = self._read_validity(runs)
 
     def announce(self, first: int, last: int) -> None:
         """Say that the column of these pages will be loaded next."""
         for name in self._names.values():
             self._reader.announce(name, first, last)
 
+    def extents(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return where the texts of some rows start, and how long they are."""
+        return self._starts[places], self._lengths[places]
+
+    def sizes(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return what the values of some rows take as a copy."""
+        if self.encoding is Encoding.BYTES:
+            return self._lengths[places].astype(np.int64)
+        pages = [value_sizes(message) for message in self._messages.values()]
+        sizes: NDArray[np.int64] = NESTED_COPIES * np.concatenate(pages)[places]
+        return sizes
+
     def gather(self, places: NDArray[np.int64]) -> pa.Array:
         """Return rows of what was loaded, as a new array."""
-        if self._encoding is Encoding.NESTED:
+        if self.encoding is Encoding.BYTES:
+            return self.gather_texts(*self.extents(places), places)
+        if self.encoding is Encoding.NESTED:
             page = np.searchsorted(self._page_starts, places, "right").astype(np.int32) - 1
             row = (places - self._page_starts[page]).astype(np.int32)
             return gather_from_chunks(self._dtype, self._messages, page, row)
-        validity = None if self._validity is None else self._validity[places]
-        if self._encoding is Encoding.FIXED:
-            return join_fixed(self._dtype, self._values[places], validity)
-        lengths, data = gather_bytes(self._values, self._starts, self._lengths, places)
-        return join_bytes(self._dtype, lengths, data, validity)
+        return join_fixed(self._dtype, self._values[places], self._validity_at(places))
+
+    def gather_texts(
+        self,
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int32],
+        places: NDArray[np.int64],
+    ) -> pa.Array:
+        """Return texts that are known to lie there, as a new array."""
+        data = gather_bytes(self._values, starts, lengths)
+        return join_bytes(self._dtype, lengths, data, self._validity_at(places))
+
+    def _validity_at(self, places: NDArray[np.int64]) -> NDArray[np.uint8] | None:
+        return None if self._validity is None else self._validity[places]
 
     def _lend(self, size: int) -> NDArray[np.uint8]:
         """Return the next free bytes of the arena."""
@@ -247,7 +403,7 @@ class Slab:
         assert start + size <= len(self._arena), "the disk buffer's arena was sized too small"
         return self._arena[start : start + size]
 
-    def _read(self, part: str, runs: list[tuple[int, int]]) -> NDArray[np.uint8]:
+    def _read(self, part: str, runs: Runs) -> NDArray[np.uint8]:
         name = self._names[part]
         sizes = [self._reader.part_bytes(name, a, b) for a, b in runs]
         out = self._lend(sum(sizes))
@@ -258,7 +414,7 @@ class Slab:
             at += size
         return out
 
-    def _read_validity(self, runs: list[tuple[int, int]]) -> NDArray[np.uint8] | None:
+    def _read_validity(self, runs: Runs) -> NDArray[np.uint8] | None:
         name = self._names["validity"]
         if not any(self._reader.part_bytes(name, a, b) for a, b in runs):
             return None
@@ -274,7 +430,7 @@ class Slab:
             at += int(bounds[page + 1] - bounds[page])
         return out
 
-    def _load_messages(self, runs: list[tuple[int, int]]) -> None:
+    def _load_messages(self, runs: Runs) -> None:
         pages = [page for a, b in runs for page in range(a, b)]
         image = self._read("message", runs)
         bounds = self._reader.row_bounds

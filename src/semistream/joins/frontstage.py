@@ -43,8 +43,16 @@ from numpy.typing import NDArray
 
 from semistream.cost.frontstage import MOST_ROWS_PER_KEY, SKEWED, TURNS_OF_REST, WAYS
 from semistream.joins import front_kernels as kernels
-from semistream.joins.diskbuffer import DiskBuffer, value_bytes
-from semistream.joins.rows import RowStore, base_bytes, record_dtype, row_bytes
+from semistream.joins.diskbuffer import DiskBuffer, LocatedRows, value_bytes
+from semistream.joins.rows import (
+    ARENA_BASE_BYTES,
+    RowStore,
+    StoredRows,
+    Widths,
+    base_bytes,
+    record_dtype,
+    row_bytes,
+)
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import PageReader
 
@@ -59,6 +67,7 @@ _WEIGHT = 0.25  # of a turn in the usual ratio
 # A cache that has just filled up knows little yet: it rests after so many turns without luck.
 _TURNS_BY_CHANCE = 3
 _LEAST_SETS = _PLACES_PER_ADMISSION
+_MOST_COPIES = 8  # a key that takes more than this many copies is not cached
 
 
 class FrontStage(Protocol):
@@ -86,8 +95,8 @@ class FrontStage(Protocol):
         """
         ...
 
-    def gather(self, columns: Sequence[str], rows: Rows) -> list[pa.Array]:
-        """Return columns of rows that `matches` gave."""
+    def locate(self, columns: Sequence[str], rows: Rows) -> LocatedRows:
+        """Find columns of rows that `matches` gave."""
         ...
 
     def learn(self, matched: "Matched") -> None:
@@ -114,8 +123,9 @@ class Matched:
     page_codes: Codes  # of all rows on the pages
     rows: Rows
     tallies: NDArray[np.uint8]  # f: how many tuples each of them matched
+    sizes: NDArray[np.int64] | None  # of their variable-width values
     take: Callable[[NDArray[np.int64]], list[pa.Array]]  # columns of some of the rows
-    gather: Callable[[Rows], list[pa.Array]]  # columns of any rows on the pages
+    locate: Callable[[Rows], LocatedRows]  # columns of any rows on the pages
 
 
 class MakeFront(Protocol):
@@ -184,7 +194,11 @@ class TupleCache:
         self._state = self._table.view(np.uint8)[:, 8 * WAYS :]
         kernels.fill_with_strangers(self._table, self._strangers)
         records = np.zeros(self.capacity, record_dtype(columns.schema))
-        self._rows = RowStore(columns.schema, records, columns.value_bytes)
+        self._rows = RowStore(columns.schema, records, Widths.equal(columns.value_bytes))
+        # Rows are copied on their way into the cache, this much of them at a time.
+        self._most_copied_bytes = max(
+            ARENA_BASE_BYTES, int(self.capacity * columns.entry_bytes) // _PLACES_PER_ADMISSION
+        )
         self._occupied = np.zeros(1, np.int64)
         self._turn = 1
         self._pairs = np.empty((2, 0), np.int64)
@@ -235,9 +249,9 @@ class TupleCache:
         if found:
             yield probes[:found], rows[:found]
 
-    def gather(self, columns: Sequence[str], rows: Rows) -> list[pa.Array]:
-        """Return columns of cached rows."""
-        return self._rows.gather(rows, [self._names.index(name) for name in columns])
+    def locate(self, columns: Sequence[str], rows: Rows) -> LocatedRows:
+        """Find columns of cached rows."""
+        return StoredRows(self._rows, rows, [self._names.index(name) for name in columns])
 
     def learn(self, matched: Matched) -> None:
         """Lines 16-18: let the rows that matched challenge those in the cache."""
@@ -245,7 +259,9 @@ class TupleCache:
         counts = np.ones(len(codes), np.uint8)
         if self._is_unique:
             for candidates, places in self._admit(codes, matched.tallies, counts, kernels.HAS_ROW):
-                self._store(places, matched.take(candidates))
+                sizes = None if matched.sizes is None else matched.sizes[candidates]
+                fetch = _taking(matched, candidates)
+                self._enter(candidates, places, sizes, fetch)
             return
         kernels.run_lengths(matched.page_codes, matched.rows, MOST_ROWS_PER_KEY, counts)
         whole = np.flatnonzero(counts)
@@ -253,7 +269,8 @@ class TupleCache:
         for candidates, places in self._admit(*keys, kernels.HAS_ROW):
             # A key of several rows enters as so many equal candidates, one for each.
             nth = np.arange(len(candidates)) - np.searchsorted(candidates, candidates)
-            self._store(places, matched.gather(matched.rows[whole[candidates]] + nth))
+            rows = matched.rows[whole[candidates]] + nth
+            self._enter(candidates, places, matched.locate(rows).sizes, _locating(matched, rows))
 
     def learn_missing(self, codes: Codes) -> None:
         """Let keys that R does not have challenge as well; they bring no row."""
@@ -318,6 +335,33 @@ class TupleCache:
                 yield self._candidates[:entered] + np.int64(start), self._places[:entered]
             start += done
 
+    def _enter(
+        self,
+        candidates: NDArray[np.int64],
+        places: NDArray[np.int32],
+        sizes: NDArray[np.int64] | None,
+        fetch: Callable[[slice], list[pa.Array]],
+    ) -> None:
+        """Put rows into the cache, a copy of a few at a time; those of a key stay together."""
+        if sizes is None:
+            self._store(places, fetch(slice(0, len(candidates))))
+            return
+        firsts = np.append(np.flatnonzero(np.diff(candidates, prepend=-1)), len(candidates))
+        before = np.append(0, np.cumsum(sizes))[firsts]  # bytes of all keys before each
+        key = 0
+        while key < len(firsts) - 1:
+            within = int(np.searchsorted(before, before[key] + self._most_copied_bytes, "right"))
+            end = max(key + 1, within - 1)
+            some = slice(int(firsts[key]), int(firsts[end]))
+            if before[end] - before[key] > _MOST_COPIES * self._most_copied_bytes:
+                self._evict(places[some])  # so wide a row would take the place of too many
+            else:
+                self._store(places[some], fetch(some))
+            key = end
+
+    def _evict(self, places: NDArray[np.int32]) -> None:
+        kernels.evict(places, self._table, self._state, self._occupied, self._strangers)
+
     def _store(self, places: NDArray[np.int32], columns: Sequence[pa.Array]) -> None:
         """Put rows into the cache; those for which the arenas have no room are given up."""
         fitting = min(len(places), self._rows.room(columns))
@@ -325,8 +369,7 @@ class TupleCache:
             # A key of several rows must not lose some of them.
             while fitting and self._same_key(places[fitting - 1], places[fitting]):
                 fitting -= 1
-            tables = (self._table, self._state, self._occupied, self._strangers)
-            kernels.evict(places[fitting:], *tables)
+            self._evict(places[fitting:])
         if fitting:
             self._rows.put(places[:fitting], [column[:fitting] for column in columns])
 
@@ -334,6 +377,14 @@ class TupleCache:
         ways = WAYS
         ours, theirs = self._table[place // ways], self._table[other // ways]
         return bool(ours[place % ways] == theirs[other % ways])
+
+
+def _taking(matched: Matched, candidates: NDArray[np.int64]) -> Callable[[slice], list[pa.Array]]:
+    return lambda some: matched.take(candidates[some])
+
+
+def _locating(matched: Matched, rows: Rows) -> Callable[[slice], list[pa.Array]]:
+    return lambda some: matched.locate(rows[some]).gather()
 
 
 def _aligned(set_count: int) -> Codes:

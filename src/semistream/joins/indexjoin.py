@@ -20,26 +20,26 @@ Memory: page table and index, front stage or pinned pages, disk buffer, waiting 
 buffer, all reserved beforehand.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from semistream.columns import Encoding, encoding_of
 from semistream.cost.hybridjoin import IndexJoinSettings, least_memory_bytes
 from semistream.cost.sizes import Sizes
 from semistream.cost.split import USUAL, Split
 from semistream.joins import room_kernels as kernels
 from semistream.joins.frontstage import MakeFront
+from semistream.joins.opened import Opened
 from semistream.joins.operator import SAMPLE_ROWS, Plan, StreamJoin
 from semistream.joins.pageindex import PageIndex
 from semistream.joins.pinned import PinnedPages
-from semistream.joins.room import BYTES_PER_PAGE, Taken, WaitingRoom, room_bytes_per_tuple
-from semistream.joins.rows import ARENA_SLACK, average_value_bytes, base_bytes
+from semistream.joins.room import Taken, WaitingRoom
+from semistream.joins.rows import ARENA_SLACK, Widths, variable_columns
 from semistream.joins.spec import JoinSpec
 from semistream.joins.stream import StreamBuffer
+from semistream.memory import Reservation
 from semistream.relation.relation import Relation
 
 
@@ -83,18 +83,19 @@ class IndexJoin(StreamJoin):
         partition: int | None = None,
         make_front: MakeFront | None = None,
         split: Split = USUAL,
+        opened: Opened | None = None,
     ) -> None:
         """Open the relation's page table; nothing else is allocated before rows arrive."""
-        super().__init__(relation, spec, budget_bytes, partition, make_front, split)
+        super().__init__(relation, spec, budget_bytes, partition, make_front, split, opened)
         self._tactic = tactic
         self._after = 0
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         yield from self._start(stream)
-        sample = stream.peek()
+        sample = stream.sample(SAMPLE_ROWS)
         if sample is None:
             return
-        self._allocate(sample[:SAMPLE_ROWS])
+        self._allocate(sample, stream)
         while not (stream.is_exhausted and self._window.count == 0):
             if self._tactic.may_enter(self._window):
                 yield from self._admit(stream, self._window.capacity - self._window.count)
@@ -103,63 +104,47 @@ class IndexJoin(StreamJoin):
                 yield from self._serve(self._tactic.next_home(self._window, self._after))
                 self.telemetry.iterations += 1
 
-    def _allocate(self, sample: pa.RecordBatch) -> None:
+    def _allocate(self, sample: pa.RecordBatch, stream: StreamBuffer) -> None:
         """Size everything by a sample of the stream, reserve it, then make it."""
-        value_bytes = [average_value_bytes(column) for column in sample.columns]
-        sizes = self.size_up(value_bytes)
+        widths = Widths.of(sample)
+        sizes = self._sizing.for_index(widths)
         budget = self._take_front_share(least_memory_bytes(sizes, sizes.least_pages))
         settings = self._tactic.settings(sizes, budget, sizes.least_pages, self._split)
         self.plan = Plan(settings, self._cached_rows_now)
-        self.ledger.reserve("page table", sizes.table_bytes)
-        self.ledger.reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
-        self.ledger.reserve("waiting room", sizes.window_bytes(settings.waiting_tuples))
-        self.ledger.reserve("output buffer", settings.output_rows * sizes.output_row_bytes)
+        self._resize_input(stream, settings.input_bytes)
+        self._reserve("page index", PageIndex.size_bytes(self._reader))
+        self._reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
+        waiting = self._reserve("waiting room", sizes.window_bytes(settings.waiting_tuples))
+        self._reserve_output(settings.output_rows, settings.output_bytes)
         self._pages_per_read = settings.pages_per_read
-        self._output_rows = settings.output_rows
         self._index = PageIndex(self._reader)
         if settings.pinned_pages:
-            self.ledger.reserve("pinned pages", sizes.pinned_bytes(settings.pinned_pages))
+            self._reserve("pinned pages", sizes.pinned_bytes(settings.pinned_pages))
             pinned = (self._reader, self._read_columns, self._index, settings.pinned_pages)
             self._front = PinnedPages(*pinned, self.telemetry)
-        value_bytes = self._use_spare_bytes(value_bytes, settings.waiting_tuples)
+        widths = self._use_spare_bytes(widths, settings.waiting_tuples, waiting)
         self._disk = self._disk_buffer(settings.pages_per_read)
         self._window = WaitingRoom(
-            self._stored_schema,
+            self._sizing.stored_schema,
             settings.waiting_tuples,
-            value_bytes,
-            self._implied,
+            widths,
+            self._sizing.implied,
             self._index,
             settings.output_rows,
         )
         self._pair_rows = np.empty(settings.output_rows, np.int64)
         self._pair_indexes = np.empty(settings.output_rows, np.int64)
 
-    def _use_spare_bytes(self, value_bytes: list[float], tuples: int) -> list[float]:
-        """Return larger values for a room that is small by choice, so that wide rows fit too."""
-        spare = self.ledger.available_bytes
-        fields = list(self._spec.stream_schema)
-        variable = [i for i, f in enumerate(fields) if encoding_of(f.type) is not Encoding.FIXED]
+    def _use_spare_bytes(self, widths: Widths, tuples: int, waiting: Reservation) -> Widths:
+        """Return larger widths for a room that is small by choice, so that wide rows fit too."""
+        spare = self._spare_bytes
+        variable = variable_columns(self._spec.stream_schema)
         share = spare / (len(variable) * tuples * ARENA_SLACK) if variable else 0.0
         if share < 1:
-            return value_bytes
-        self.ledger.reserve("waiting room", spare)
-        return [size + share * (i in variable) for i, size in enumerate(value_bytes)]
-
-    def size_up(self, value_bytes: Sequence[float]) -> Sizes:
-        """Return what everything takes, for stream rows with columns of these sizes."""
-        schema = self._stored_schema
-        return Sizes(
-            page_count=self._reader.page_count,
-            disk_bytes=cache(self._disk_bytes),
-            pinned_bytes=cache(self._pinned_bytes),
-            cached_rows=self._cached_rows,
-            tuple_bytes=room_bytes_per_tuple(schema, value_bytes, self._implied),
-            window_base_bytes=base_bytes(schema) + BYTES_PER_PAGE * (self._reader.page_count + 1),
-            output_row_bytes=self._output_row_bytes(value_bytes) + 5 * 8,  # taken, and their pairs
-            table_bytes=self._reader.table_bytes + PageIndex.size_bytes(self._reader),
-            # A home page with duplicates may need the page after it as well.
-            least_pages=min(self._reader.page_count, 1 if self._reader.has_unique_codes else 2),
-        )
+            return widths
+        waiting.resize(waiting.size_bytes + spare)
+        average = [size + share * (i in variable) for i, size in enumerate(widths.average)]
+        return Widths(tuple(average), widths.widest)
 
     def _serve(self, home: int) -> Iterator[pa.RecordBatch]:
         """Read the pages of a home, settle all tuples that they settle, and let them go."""

@@ -346,21 +346,19 @@ def starts_of(lengths, starts):
 
 
 @njit(cache=True)
-def gather_bytes(data, starts, lengths, rows):
-    """Return the lengths and the bytes of some rows, back to back."""
-    out_lengths = np.empty(len(rows), np.int32)
-    total = 0
-    for i in range(len(rows)):
-        out_lengths[i] = lengths[rows[i]]
-        total += out_lengths[i]
+def gather_bytes(data, starts, lengths):
+    """Return the bytes of rows that lie anywhere in `data`, back to back."""
+    total = np.int64(0)
+    for length in lengths:
+        total += length
     out = np.empty(total, np.uint8)
     at = 0
-    for i in range(len(rows)):
-        start = starts[rows[i]]
-        for j in range(out_lengths[i]):
+    for i in range(len(starts)):
+        start = starts[i]
+        for j in range(lengths[i]):
             out[at + j] = data[start + j]
-        at += out_lengths[i]
-    return out_lengths, out
+        at += lengths[i]
+    return out
 
 
 # A record of an arena: slot, length, bytes.
@@ -407,6 +405,13 @@ def drop_records(arena, starts, slots):
         freed += RECORD_HEADER_BYTES + read_int32(arena, starts[slot] + 4)
         starts[slot] = NO_SLOT
     return freed
+
+
+@njit(cache=True)
+def add_record_lengths(arena, starts, slots, sizes):
+    """Add to `sizes` how many bytes the records at some slots hold."""
+    for i in range(len(slots)):
+        sizes[i] += read_int32(arena, starts[slots[i]] + 4)
 
 
 @njit(cache=True)

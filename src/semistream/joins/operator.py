@@ -12,25 +12,25 @@ rest: it admits, loads, probes, verifies hashed keys, emits matches, and emits t
 their tuples leave. It pulls from the source only when it has room and drains at the end, so when
 it returns, every row it was given has been joined.
 
-Memory: page table, front stage, disk buffer, window and output buffer are reserved in the ledger
-before they are allocated. Not counted, because not the operator's: the source's current batch, and
-output batches once they are handed on.
+Memory: page table, input, front stage, disk buffer, window and output buffer are reserved in the
+ledger before they are allocated. `semistream.memory` says what is not counted. A piece of output is
+dropped here when it is handed on.
 
 Degenerate cases: no stream rows, no output; no rows in R, every stream row is a miss; a stream
-row wider than its share of the window, a `BudgetError` that names the row.
+row wider than its share of the window, or a joined row wider than the output buffer, a
+`BudgetError` that names the row.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.cost.frontstage import PATIENCE, WAYS
+from semistream.cost.frontstage import PATIENCE
 from semistream.cost.hybridjoin import IndexJoinSettings
 from semistream.cost.meshjoin import MeshJoinSettings
 from semistream.cost.sizes import Sizes
@@ -38,31 +38,29 @@ from semistream.cost.split import FRONT_SHARE, USUAL, Split
 from semistream.errors import BudgetError
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
-from semistream.joins.diskbuffer import DiskBuffer, disk_buffer_bytes
-from semistream.joins.diskbuffer import value_bytes as column_bytes
+from semistream.joins.diskbuffer import DiskBuffer, LocatedRows
 from semistream.joins.frontstage import (
-    CachedColumns,
     FrontStage,
     MakeFront,
     Matched,
     TupleCache,
-    set_count,
 )
-from semistream.joins.pinned import pinned_part_bytes
-from semistream.joins.rows import Slots, average_value_bytes
+from semistream.joins.opened import Opened
+from semistream.joins.output import OutputBuffer
+from semistream.joins.rows import Slots, Widths
+from semistream.joins.sizing import Sizing
 from semistream.joins.spec import JoinSpec, read_columns
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Arrived, Routing, StreamBuffer
 from semistream.joins.telemetry import Telemetry
-from semistream.joins.window import Window, bytes_per_tuple, window_base_bytes
-from semistream.memory import MemoryLedger
+from semistream.joins.window import Window
+from semistream.memory import MemoryLedger, Reservation
 from semistream.relation.relation import Relation
 from semistream.units import format_bytes
 
 SAMPLE_ROWS = 4096
-# Pairs (probe, slot), places in the slab, what a front stage learns from, and a validity byte or
-# two on the way to Arrow.
-_PAIR_BYTES = 8 + 8 + 8 + 8 + 2
+# Everything is sized by rows of the first slice, which is the same whatever the budget is.
+FIRST_SLICE_BYTES = 64 << 10
 
 
 class Operator(Protocol):
@@ -92,6 +90,10 @@ class StreamSide(Protocol):
     """Stream tuples by slot, and what is known of their matches."""
 
     matched: NDArray[np.uint8]
+
+    def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
+        """Return what the variable-width values of each row take; None without any."""
+        ...
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of the rows at these slots."""
@@ -124,8 +126,8 @@ class Waiting(StreamSide, Protocol):
 class RelationSide(Protocol):
     """Rows of R in memory: the disk buffer, or a front stage."""
 
-    def gather(self, columns: Sequence[str], rows: NDArray[np.int64]) -> list[pa.Array]:
-        """Return columns of these rows."""
+    def locate(self, columns: Sequence[str], rows: NDArray[np.int64]) -> LocatedRows:
+        """Find out where columns of these rows lie, and how wide they are."""
         ...
 
 
@@ -204,33 +206,38 @@ class StreamJoin(ABC):
         partition: int | None = None,
         make_front: MakeFront | None = None,
         split: Split = USUAL,
+        opened: Opened | None = None,
     ) -> None:
-        """Open the relation's page table; nothing else is allocated before rows arrive."""
+        """Reserve and open the relation's page table, unless somebody else has `opened` it.
+
+        Nothing else is allocated before rows arrive.
+        """
         self.plan: Plan | None = None
-        self.ledger = MemoryLedger(budget_bytes)
+        opened = opened or Opened.within(MemoryLedger(budget_bytes), relation, spec, partition)
+        self.ledger = opened.ledger
         self.telemetry = Telemetry()
         self.stopwatch = Stopwatch()
+        self._budget_bytes = budget_bytes
+        self._reader = opened.reader
+        self._reservations: list[Reservation] = []
         self._relation = relation
         self._spec = spec
         self._routing = None if partition is None else Routing(partition, relation.partition_count)
         self._is_exact = relation.coder.is_exact
         self._read_columns = read_columns(relation, spec)
-        whole = relation.reading.whole_pages
-        parts = relation.schema.names if whole else list(self._read_columns)
-        self._reader = relation.reader(parts, partition)
-        # Whatever the stream's schema promises, a null may come.
-        self._stored_schema = pa.schema([f.with_nullable(True) for f in spec.stream_schema])
-        # A stream key that is the code itself is not stored again.
-        self._implied = spec.stream_key_indexes[0] if self._is_exact else None
+        self._sizing = Sizing.of(relation, spec, self._reader, make_front is not None)
         self._make_front = make_front
         self._split = split
         self._front: FrontStage | None = None
         self._is_draining = False
-        self._output_rows = 0
+        self._output = OutputBuffer()
         self._pages_of_turn = 0
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the stream; see `Operator.join`."""
+        # If even that is too much, the budget will be refused as a whole.
+        first_slice_bytes = min(FIRST_SLICE_BYTES, self.ledger.available_bytes)
+        self._input = self._reserve("input", first_slice_bytes)
         stream = StreamBuffer(
             batches,
             self._spec,
@@ -238,6 +245,7 @@ class StreamJoin(ABC):
             self._reader.may_hold,
             self._routing,
             self.stopwatch,
+            FIRST_SLICE_BYTES,
         )
         self.stopwatch.lap("outside")
         try:
@@ -245,9 +253,11 @@ class StreamJoin(ABC):
                 self.telemetry.output_rows += batch.num_rows
                 self.stopwatch.lap("loop")
                 yield batch
+                del batch  # or the next one would be made beside it
                 self.stopwatch.lap("outside")
         finally:
             self._reader.close()
+            self._give_back()
             self.telemetry.stream_rows = stream.row_count
             self.telemetry.null_key_rows = stream.null_key_rows
             self.telemetry.missed_rows += stream.hopeless_rows
@@ -259,19 +269,20 @@ class StreamJoin(ABC):
 
     def _start(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Read on until there is a tuple to size everything by, or the stream has ended."""
-        while stream.peek() is None and not stream.is_exhausted:
-            stream.pull()
+        while not stream.pull() and not stream.is_exhausted:
             yield from self._hopeless(stream)
+        yield from self._hopeless(stream)
 
     def _take_front_share(self, least_bytes: int) -> int:
         """Make the front stage, if one is wanted and fits; return what is left of the budget."""
-        budget = self.ledger.budget_bytes
+        self._input.release()  # until its share is known
+        budget = self._budget_bytes
         if self._make_front is not None and budget > least_bytes:
             wanted_bytes = self._split.front_bytes
             share = int(budget * FRONT_SHARE) if wanted_bytes is None else wanted_bytes
             share = min(share, budget - least_bytes)
             wanted = (self._reader, self._read_columns, share, self.telemetry)
-            reserved = self.ledger.reserve("front stage", share)
+            reserved = self._reserve("front stage", share)
             self._front = self._make_front(*wanted)
             if self._front is None:
                 reserved.release()
@@ -279,32 +290,51 @@ class StreamJoin(ABC):
                 budget -= share
         return budget
 
-    def _cached_rows(self, size_bytes: int) -> int:
-        return WAYS * set_count(CachedColumns.of(self._reader, self._read_columns), size_bytes)
+    def _reserve(self, holder: str, size_bytes: int) -> Reservation:
+        """Reserve memory until the join ends."""
+        reservation = self.ledger.reserve(holder, size_bytes)
+        self._reservations.append(reservation)
+        return reservation
+
+    @property
+    def _spare_bytes(self) -> int:
+        """What of the budget is not reserved yet."""
+        held = sum(reservation.size_bytes for reservation in self._reservations)
+        left = self._budget_bytes - self._reader.table_bytes - held
+        return min(left, self.ledger.available_bytes)
+
+    @property
+    def idle_bytes(self) -> int:
+        """What is reserved but not in use while the next batch is fetched: input and output."""
+        return self._input.size_bytes + self._output.size_bytes
+
+    def _give_back(self) -> None:
+        for reservation in self._reservations:
+            reservation.release()
+
+    def _resize_input(self, stream: StreamBuffer, size_bytes: int) -> None:
+        self._input.resize(size_bytes)
+        stream.limit_bytes = size_bytes
+
+    def _reserve_output(self, rows: int, size_bytes: int) -> None:
+        self._reserve("output buffer", size_bytes)
+        self._output = OutputBuffer(rows, size_bytes, self._sizing.output_base_bytes)
 
     @property
     def _cached_rows_now(self) -> int:
         return self._front.capacity if isinstance(self._front, TupleCache) else 0
 
-    def _disk_bytes(self, pages: int) -> int:
-        tallies = self._make_front is not None
-        return disk_buffer_bytes(self._reader, self._read_columns, pages, tallies)
-
-    def _pinned_bytes(self, pages: int) -> int:
-        return pinned_part_bytes(self._reader, self._read_columns, pages)
-
     def _disk_buffer(self, pages: int) -> DiskBuffer:
         tallies = self._make_front is not None
         return DiskBuffer(self._reader, self._read_columns, pages, tallies, self.stopwatch)
 
-    def _output_row_bytes(self, value_bytes: Sequence[float]) -> int:
-        added = sum(column_bytes(self._reader, column) for column in self._read_columns)
-        return int(_PAIR_BYTES + sum(value_bytes) + added)
-
     def _hopeless(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Emit the rows that cannot match, if the join keeps misses."""
-        for batch in stream.take_hopeless():
-            yield self._spec.assemble(batch.columns, None, batch.num_rows)
+        for tuples in stream.take_hopeless():
+            rows, slots = Arrived(tuples), np.arange(len(tuples))
+            for piece in self._output.pieces(len(tuples), rows.sizes(slots)):
+                some = slots[piece]
+                yield self._spec.assemble(rows.gather(some), None, len(some))
 
     def _settle(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Let the front stage settle what it can of tuples that have arrived; the rest may enter.
@@ -314,9 +344,9 @@ class StreamJoin(ABC):
         """
         front = self._front
         if front is None or front.is_passed_by:
-            stream.let_wait(stream.take_arrived(None if front is None else self._output_rows))
+            stream.let_wait(stream.take_arrived(None if front is None else self._output.rows))
             return
-        piece = stream.take_arrived(max(1, self._output_rows // front.pairs_per_tuple))
+        piece = stream.take_arrived(max(1, self._output.rows // front.pairs_per_tuple))
         waits = np.zeros(len(piece), np.bool_)
         tuples = Arrived(piece)
         self.stopwatch.lap("read")
@@ -345,19 +375,18 @@ class StreamJoin(ABC):
                 arrived = stream.arrived_rows
                 yield from self._settle(stream)
                 arrivals_left -= arrived - stream.arrived_rows
-            waiting = stream.peek() if stream.has_waiting else None
-            if waiting is not None:
-                room = self._window.room(waiting[: wanted - admitted])
+            if stream.has_waiting:
+                waiting = stream.waiting_rows(wanted - admitted)
+                room = self._window.room(waiting)
                 if room == 0:
                     if self._window.count == 0:
                         self._report_wide_row(waiting)
                     break
-                entering = stream.take(room)
-                self._window.insert(entering.batch, entering.codes)
+                self._window.insert(waiting[:room], stream.take_codes(room))
                 admitted += room
                 self.stopwatch.lap("append")
-            if stream.kept_hopeless_rows >= self._output_rows:
-                break  # or they would pile up
+            if stream.must_collect:
+                yield from self._hopeless(stream)
         self._is_draining = stream.is_exhausted  # nobody comes who could profit from learning
         peak = max(self.telemetry.window_rows_peak, self._window.count)
         self.telemetry.window_rows_peak = peak
@@ -372,24 +401,43 @@ class StreamJoin(ABC):
             assert self._front is not None
             self._front.learn_missing(tuples.codes_at(slots[known == 0]))
         if self._spec.keeps_misses:
-            for at in range(0, len(missed), self._output_rows):
-                some = missed[at : at + self._output_rows]
+            for piece in self._output.pieces(len(missed), tuples.sizes(missed)):
+                some = missed[piece]
                 yield self._spec.assemble(tuples.gather(some), None, len(some))
 
     def _emit(
         self, rows: NDArray[np.int64], slots: Slots, relation: RelationSide, tuples: StreamSide
     ) -> Iterator[pa.RecordBatch]:
-        """Turn (row of R, slot) pairs into output, after checking keys that are hashes."""
-        columns = relation.gather(self._read_columns, rows)
+        """Turn (row of R, slot) pairs into output, in pieces that fit the output buffer."""
+        located = relation.locate(self._read_columns, rows)
+        is_whole = True
+        for piece in self._output.pieces(len(rows), located.sizes, tuples.sizes(slots)):
+            is_whole = is_whole and piece.stop - piece.start == len(rows)
+            if not is_whole:
+                located = relation.locate(self._read_columns, rows[piece])
+            yield from self._emit_piece(rows[piece], slots[piece], located, relation, tuples)
+
+    def _emit_piece(
+        self,
+        rows: NDArray[np.int64],
+        slots: Slots,
+        located: LocatedRows,
+        relation: RelationSide,
+        tuples: StreamSide,
+    ) -> Iterator[pa.RecordBatch]:
+        """Turn pairs into an output batch, after checking keys that are hashes."""
+        sizes, columns = located.sizes, located.gather()
         if not self._is_exact:
             same = self._same_keys(columns, slots, tuples)
             if not same.all():
                 tuples.matched[slots[~same]] |= kernels.SHARES_CODE
-                columns = [column.filter(pa.array(same)) for column in columns]
+                for i in range(len(columns)):  # one by one, so that few are there twice
+                    columns[i] = columns[i].filter(pa.array(same))
                 rows, slots = rows[same], slots[same]
+                sizes = None if sizes is None else sizes[same]
         if self._is_learning and relation is not self._front:
             self.stopwatch.lap("output")
-            self._teach(rows, columns)
+            self._teach(rows, columns, sizes)
             self.stopwatch.lap("learn")
         self.telemetry.matched_pairs += len(rows)
         if self._spec.how == "semi":
@@ -399,6 +447,7 @@ class StreamJoin(ABC):
         if len(slots) and self._spec.how != "anti":
             added = [columns[self._read_columns.index(name)] for name in self._spec.columns]
             joined = self._spec.assemble(tuples.gather(slots), added, len(slots))
+            del columns, added
             self.stopwatch.lap("hit" if relation is self._front else "output")
             yield joined
 
@@ -409,7 +458,12 @@ class StreamJoin(ABC):
             return False
         return front.learns_from_matches and not front.is_resting
 
-    def _teach(self, rows: NDArray[np.int64], columns: Sequence[pa.Array]) -> None:
+    def _teach(
+        self,
+        rows: NDArray[np.int64],
+        columns: Sequence[pa.Array],
+        sizes: NDArray[np.int64] | None,
+    ) -> None:
         """Tell the front stage which rows on the pages in the disk buffer have matched."""
         assert self._front is not None
         pairs, tallies = self._disk.tally(rows)
@@ -418,8 +472,9 @@ class StreamJoin(ABC):
                 self._disk.codes,
                 rows[pairs],
                 tallies,
+                None if sizes is None else sizes[pairs],
                 take=lambda which: [column.take(pa.array(pairs[which])) for column in columns],
-                gather=lambda some: self._disk.gather(self._read_columns, some),
+                locate=lambda some: self._disk.locate(self._read_columns, some),
             )
         )
 
@@ -467,18 +522,19 @@ class WindowJoin(StreamJoin):
         partition: int | None = None,
         make_front: MakeFront | None = None,
         split: Split = USUAL,
+        opened: Opened | None = None,
     ) -> None:
         """Open the relation's page table; nothing else is allocated before rows arrive."""
-        super().__init__(relation, spec, budget_bytes, partition, make_front, split)
+        super().__init__(relation, spec, budget_bytes, partition, make_front, split, opened)
         self._tactics = tactics
         self._upcoming: tuple[int, int] | None = None
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         yield from self._start(stream)
-        sample = stream.peek()
+        sample = stream.sample(SAMPLE_ROWS)
         if sample is None:
             return
-        self._allocate(sample[:SAMPLE_ROWS])
+        self._allocate(sample, stream)
         while not (stream.is_exhausted and self._window.count == 0):
             yield from self._expire(self._tactic.leaving(self._window))
             entered = yield from self._admit(stream, self._tactic.entering(self._window))
@@ -495,48 +551,33 @@ class WindowJoin(StreamJoin):
             self._upcoming = self._tactic.next_pages(self._window)
         return pages
 
-    def _allocate(self, sample: pa.RecordBatch) -> None:
+    def _allocate(self, sample: pa.RecordBatch, stream: StreamBuffer) -> None:
         """Size everything by a sample of the stream, reserve it, then make it."""
-        value_bytes = [average_value_bytes(column) for column in sample.columns]
-        sizes = self.size_up(value_bytes)
+        widths = Widths.of(sample)
+        sizes = self._sizing.for_scan(widths)
         budget = self._take_front_share(self._tactics.least_bytes(sizes))
         tactic = self._tactics.for_budget(sizes, budget, self._split)
         self.plan = Plan(tactic.settings, self._cached_rows_now)
-        self.ledger.reserve("page table", sizes.table_bytes)
-        self.ledger.reserve("disk buffer", sizes.disk_bytes(tactic.pages_per_read))
-        self.ledger.reserve("window", sizes.window_bytes(tactic.window_tuples))
-        self.ledger.reserve("output buffer", tactic.output_rows * sizes.output_row_bytes)
+        self._resize_input(stream, tactic.settings.input_bytes)
+        self._reserve("disk buffer", sizes.disk_bytes(tactic.pages_per_read))
+        self._reserve("window", sizes.window_bytes(tactic.window_tuples))
+        self._reserve_output(tactic.output_rows, tactic.settings.output_bytes)
         self._tactic = tactic
-        self._output_rows = tactic.output_rows
         self._disk = self._disk_buffer(tactic.pages_per_read)
         buckets = Buckets.choose(self._reader, tactic.window_tuples)
         self._window = Window(
-            self._stored_schema,
+            self._sizing.stored_schema,
             tactic.window_tuples,
-            value_bytes,
-            self._implied,
+            widths,
+            self._sizing.implied,
             buckets,
             tactic.output_rows,
-        )
-
-    def size_up(self, value_bytes: Sequence[float]) -> Sizes:
-        """Return what everything takes, for stream rows with columns of these sizes."""
-        schema = self._stored_schema
-        return Sizes(
-            page_count=self._reader.page_count,
-            disk_bytes=cache(self._disk_bytes),
-            pinned_bytes=cache(self._pinned_bytes),
-            cached_rows=self._cached_rows,
-            tuple_bytes=bytes_per_tuple(schema, value_bytes, self._implied),
-            window_base_bytes=window_base_bytes(schema),
-            output_row_bytes=self._output_row_bytes(value_bytes),
-            table_bytes=self._reader.table_bytes,
         )
 
     def _expire(self, count: int) -> Iterator[pa.RecordBatch]:
         """Let the oldest tuples go, emitting those that found no match if the join keeps them."""
         while count:
-            some = min(count, self._output_rows)
+            some = min(count, self._output.rows)
             leaving = self._window.oldest(some)
             yield from self._emit_misses(leaving, self._window)
             self._window.expire(leaving)

@@ -10,20 +10,27 @@ of late are chosen. A chosen page is pinned when the join reads it next, which c
 and works with R in any order.
 
 Memory for each of the l places: the codes and all columns that are read, for as many rows as a page
-has at most; 21 bytes for every page of R to choose by.
+has at most; 21 bytes for every page of R to choose by. A page is copied before it is pinned, so one
+with far wider values than the average is not.
 """
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.joins import room_kernels as kernels
-from semistream.joins.diskbuffer import DiskBuffer
+from semistream.joins.diskbuffer import DiskBuffer, LocatedRows
 from semistream.joins.frontstage import CachedColumns, Codes, Matched, Rows
 from semistream.joins.pageindex import PageIndex
-from semistream.joins.rows import RowStore, base_bytes, record_dtype, row_bytes
+from semistream.joins.rows import (
+    RowStore,
+    StoredRows,
+    Widths,
+    base_bytes,
+    record_dtype,
+    row_bytes,
+)
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import CODES, PageReader
 from semistream.relation.writer import CODE_BYTES
@@ -32,6 +39,7 @@ _BYTES_PER_PAGE = 4 + 4 + 1 + 4 + 8  # demand, place, whether wanted, a score, a
 _BYTES_PER_PLACE = 8 + 8 + 1
 _NOWHERE = -1
 _CLEARLY = 0.25
+_MOST_WIDTH = 2.0  # of a page, in average pages
 
 
 def pinned_part_bytes(reader: PageReader, columns: Sequence[str], places: int) -> int:
@@ -81,7 +89,10 @@ class PinnedPages:
         self._is_wanted[_most_frequent(reader, places)] = True
         codes = self._codes.reshape(-1)
         records = np.zeros(len(codes), record_dtype(cached.schema, cached.implied))
-        self._rows = RowStore(cached.schema, records, cached.value_bytes, cached.implied, codes)
+        widths = Widths.equal(cached.value_bytes)
+        self._rows = RowStore(cached.schema, records, widths, cached.implied, codes)
+        row = row_bytes(cached.schema, cached.value_bytes, cached.implied)
+        self._most_page_bytes = int(_MOST_WIDTH * self._rows_per_place * row)
 
     @property
     def pages(self) -> list[int]:
@@ -107,9 +118,9 @@ class PinnedPages:
             if found:
                 yield probes[:found], rows[:found]
 
-    def gather(self, columns: Sequence[str], rows: Rows) -> list[pa.Array]:
-        """Return columns of rows on pinned pages."""
-        return self._rows.gather(rows, [self._columns.index(name) for name in columns])
+    def locate(self, columns: Sequence[str], rows: Rows) -> LocatedRows:
+        """Find columns of rows on pinned pages."""
+        return StoredRows(self._rows, rows, [self._columns.index(name) for name in columns])
 
     def learn(self, matched: Matched) -> None:
         """Nothing to learn from matches: arrivals have been counted."""
@@ -145,7 +156,10 @@ class PinnedPages:
         start = int(self._row_bounds[page] - self._row_bounds[first])
         count = int(self._row_bounds[page + 1] - self._row_bounds[page])
         rows = np.arange(start, start + count)
-        columns = disk.gather(self._columns, rows)
+        located = disk.locate(self._columns, rows)
+        if located.sizes is not None and located.sizes.sum() > self._most_page_bytes:
+            return
+        columns = located.gather()
         slots = place * self._rows_per_place + np.arange(count)
         if self._rows.room(columns) < count:
             return  # its values are wider than the average; the next one may fit

@@ -10,6 +10,7 @@ from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin, IndexTactic
 from semistream.joins.inlj import BatchedInlj, Inlj
 from semistream.joins.meshjoin import MeshJoin
+from semistream.joins.opened import Opened
 from semistream.joins.operator import StreamJoin, TacticMaker, WindowJoin
 from semistream.joins.resident import ResidentJoin
 from semistream.joins.rmeshjoin import RMeshJoin
@@ -17,7 +18,7 @@ from semistream.joins.spec import JoinSpec
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 
-_Make: TypeAlias = Callable[[Relation, JoinSpec, int, int | None, Split], StreamJoin]
+_Make: TypeAlias = Callable[[Relation, JoinSpec, int, int | None, Split, Opened | None], StreamJoin]
 
 
 def make_operator(
@@ -27,16 +28,26 @@ def make_operator(
     budget_bytes: int,
     partition: int | None = None,
     split: Split = USUAL,
+    opened: Opened | None = None,
 ) -> StreamJoin:
-    """Return the named join, ready to run, over a relation or one partition of it."""
-    return ALGORITHMS[name](relation, spec, budget_bytes, partition, split)
+    """Return the named join, ready to run, over a relation or one partition of it.
+
+    It opens the relation by itself, unless that was `opened` before.
+    """
+    return ALGORITHMS[name](relation, spec, budget_bytes, partition, split, opened)
 
 
 def _window_join(tactics: TacticMaker, make_front: MakeFront | None = None) -> _Make:
     def make(
-        relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None, split: Split
+        relation: Relation,
+        spec: JoinSpec,
+        budget_bytes: int,
+        partition: int | None,
+        split: Split,
+        opened: Opened | None,
     ) -> StreamJoin:
-        return WindowJoin(relation, spec, budget_bytes, tactics, partition, make_front, split)
+        about = (relation, spec, budget_bytes, tactics, partition)
+        return WindowJoin(*about, make_front, split, opened)
 
     return make
 
@@ -45,9 +56,15 @@ def _index_join(
     make_tactic: Callable[[], IndexTactic], make_front: MakeFront | None = None
 ) -> _Make:
     def make(
-        relation: Relation, spec: JoinSpec, budget_bytes: int, partition: int | None, split: Split
+        relation: Relation,
+        spec: JoinSpec,
+        budget_bytes: int,
+        partition: int | None,
+        split: Split,
+        opened: Opened | None,
     ) -> StreamJoin:
-        return IndexJoin(relation, spec, budget_bytes, make_tactic(), partition, make_front, split)
+        about = (relation, spec, budget_bytes, make_tactic(), partition)
+        return IndexJoin(*about, make_front, split, opened)
 
     return make
 

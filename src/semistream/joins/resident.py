@@ -10,7 +10,8 @@ the roles exchanged: R's rows sit in the slots and the stream's codes probe. The
 serve here as well: R is loaded in code order, but for its hot pages.
 
 Memory: for every row of R its code (8), a chain link (4), its share of the buckets (4), and the
-columns; plus the output buffer. All of it is reserved before anything is loaded.
+columns; plus the input, and an output buffer of what is left. All of it is reserved before anything
+is loaded.
 
 Degenerate cases: R that does not fit, a `BudgetError` with what would do.
 """
@@ -21,12 +22,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.cost.split import USUAL, Split
+from semistream.cost.sizes import Sizes
+from semistream.cost.split import MOST_OUTPUT_ROWS, USUAL, Split, input_bytes
 from semistream.errors import BudgetError
 from semistream.joins.buckets import Buckets
-from semistream.joins.diskbuffer import DiskBuffer, Slab, slab_bytes
+from semistream.joins.diskbuffer import (
+    DiskBuffer,
+    LocatedRows,
+    Slab,
+    SlabRows,
+    slab_bytes,
+    widest_row_bytes,
+)
 from semistream.joins.frontstage import Codes, Matched, Rows
-from semistream.joins.operator import StreamJoin
+from semistream.joins.opened import Opened
+from semistream.joins.operator import SAMPLE_ROWS, StreamJoin
+from semistream.joins.rows import Widths
 from semistream.joins.spec import JoinSpec
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.window import HashTable
@@ -35,15 +46,18 @@ from semistream.relation.relation import Relation
 from semistream.units import format_bytes
 
 _TABLE_BYTES_PER_ROW = 8 + 4 + 4
-_OUTPUT_ROWS = 16_384
-_OUTPUT_ROW_BYTES = 64
+_BUFFER_BYTES = 1 << 20  # for input and output together, at least
 
 
 def least_memory_bytes(reader: PageReader, columns: tuple[str, ...]) -> int:
-    """Return what it takes to hold all of R's rows with these columns."""
+    """Return what it takes to hold all of R's rows with these columns, and to emit the widest."""
+    widest = widest_row_bytes(reader, columns)
+    return reader.table_bytes + _held_bytes(reader, columns) + max(_BUFFER_BYTES, 2 * widest)
+
+
+def _held_bytes(reader: PageReader, columns: tuple[str, ...]) -> int:
     columns_bytes = sum(slab_bytes(reader, c, reader.page_count) for c in columns)
-    table = reader.row_count * _TABLE_BYTES_PER_ROW
-    return reader.table_bytes + table + columns_bytes + _OUTPUT_ROWS * _OUTPUT_ROW_BYTES
+    return reader.row_count * _TABLE_BYTES_PER_ROW + columns_bytes
 
 
 class ResidentTable:
@@ -54,14 +68,14 @@ class ResidentTable:
     is_resting = False
     is_passed_by = False
 
-    def __init__(self, reader: PageReader, columns: tuple[str, ...]) -> None:
-        """Read all of R and build the hash table."""
+    def __init__(self, reader: PageReader, columns: tuple[str, ...], most_pairs: int) -> None:
+        """Read all of R and build the hash table; it yields `most_pairs` matches at a time."""
         whole = [(0, reader.page_count)]
         self._codes = np.empty(reader.row_count, np.int64)
         self.bytes_read = 8 * reader.read_codes(0, reader.page_count, self._codes)
         buckets = Buckets.choose(reader, reader.row_count)
         following = np.empty(reader.row_count, np.int32)
-        self._table = HashTable(buckets, self._codes, following, _OUTPUT_ROWS)
+        self._table = HashTable(buckets, self._codes, following, most_pairs)
         self._table.insert(self._codes)
         self._slabs = {}
         for column in columns:
@@ -75,9 +89,9 @@ class ResidentTable:
         """Look the tuples up; nobody has to wait."""
         yield from self._table.matches(codes)
 
-    def gather(self, columns: Sequence[str], rows: Rows) -> list[pa.Array]:
-        """Return columns of some rows."""
-        return [self._gather(self._slabs[column], rows) for column in columns]
+    def locate(self, columns: Sequence[str], rows: Rows) -> LocatedRows:
+        """Find columns of some rows."""
+        return SlabRows([self._slabs[column] for column in columns], rows, self._codes)
 
     def learn(self, matched: Matched) -> None:
         """Nothing to learn: everything is here."""
@@ -91,9 +105,6 @@ class ResidentTable:
     def turn(self) -> None:
         """Nothing to do."""
 
-    def _gather(self, slab: Slab, rows: Rows) -> pa.Array:
-        return slab.from_codes(self._codes[rows]) if slab.is_implied else slab.gather(rows)
-
 
 class ResidentJoin(StreamJoin):
     """Joins a stream with a relation, or one partition of it, that is held in memory whole."""
@@ -105,9 +116,10 @@ class ResidentJoin(StreamJoin):
         budget_bytes: int,
         partition: int | None = None,
         split: Split = USUAL,
+        opened: Opened | None = None,
     ) -> None:
         """Check that R fits; it is loaded when the first rows arrive."""
-        super().__init__(relation, spec, budget_bytes, partition, None, split)
+        super().__init__(relation, spec, budget_bytes, partition, None, split, opened)
         least = least_memory_bytes(self._reader, self._read_columns)
         if least > budget_bytes:
             raise BudgetError(
@@ -117,14 +129,15 @@ class ResidentJoin(StreamJoin):
                 "algorithm='meshjoin', which reads R from disk",
                 least,
             )
-        self.ledger.reserve("relation", least)
-        self._output_rows = _OUTPUT_ROWS
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         yield from self._start(stream)
-        if stream.peek() is None:
+        sample = stream.sample(SAMPLE_ROWS)
+        if sample is None:
             return
-        self._front = table = ResidentTable(self._reader, self._read_columns)
+        self._reserve("relation", _held_bytes(self._reader, self._read_columns))
+        self._share_rest(stream, self._sizing.for_scan(Widths.of(sample)))
+        self._front = table = ResidentTable(self._reader, self._read_columns, self._output.rows)
         self.telemetry.bytes_read = table.bytes_read
         self.telemetry.pages_scanned = self._reader.page_count
         while not stream.is_exhausted:
@@ -132,3 +145,13 @@ class ResidentJoin(StreamJoin):
                 yield from self._settle(stream)
                 self.telemetry.iterations += 1
             yield from self._hopeless(stream)
+
+    def _share_rest(self, stream: StreamBuffer, sizes: Sizes) -> None:
+        """Give input and output what R leaves, but no more than a full output buffer takes."""
+        self._input.release()
+        spare = self._spare_bytes
+        used = min(input_bytes(self._budget_bytes), spare // 4)
+        rows = max(1, min(MOST_OUTPUT_ROWS, (spare - used) // sizes.output_row_bytes))
+        wanted = max(rows * sizes.output_row_bytes, sizes.widest_row_bytes)
+        self._reserve_output(rows, min(spare - used, wanted))
+        self._resize_input(stream, used)

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from semistream.joins import room_kernels as kernels
 from semistream.joins.kernels import NO_SLOT
 from semistream.joins.pageindex import PageIndex
-from semistream.joins.rows import RowStore, Slots, record_dtype, row_bytes
+from semistream.joins.rows import RowStore, Slots, Widths, record_dtype, row_bytes
 from semistream.joins.window import TABLE_FIELDS
 
 _BYTES_BESIDES = 4 + 1 + 4
@@ -59,7 +59,7 @@ class WaitingRoom:
         self,
         schema: pa.Schema,
         capacity: int,
-        value_bytes: Sequence[float],
+        widths: Widths,
         implied: int | None,
         index: PageIndex,
         most_taken: int,
@@ -79,7 +79,7 @@ class WaitingRoom:
         self._free = np.arange(capacity - 1, -1, -1, dtype=np.int32)
         self._newer = np.full(pages + 1, pages, np.int32)
         self._older = np.full(pages + 1, pages, np.int32)
-        self._rows = RowStore(schema, records, value_bytes, implied, self._slot_codes)
+        self._rows = RowStore(schema, records, widths, implied, self._slot_codes)
         self._most_taken = most_taken
         self._taken = np.empty((3, most_taken), np.int64)
 
@@ -151,6 +151,10 @@ class WaitingRoom:
         first = self.capacity - self.count
         self._free[first : first + len(slots)] = slots
         self.count -= len(slots)
+
+    def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
+        """Return what the variable-width values of each row take; None without any."""
+        return self._rows.sizes(slots)
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of the rows at these slots."""

@@ -13,11 +13,12 @@ instead of one for each column; a column is then a view with strides.
 =============  ==============================================================================
 
 Memory: allocated once, at construction, except for `NestedStore`, which holds at most its share.
-Slots and, for variable widths, bytes are both limits; `room` says how many rows still fit.
+Slots and, for variable widths, bytes are both limits; `room` says how many rows still fit, and
+`add_sizes` how many bytes a copy of a value takes, so that output can be cut before it is made.
 """
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -34,6 +35,7 @@ from semistream.columns import (
     numpy_dtype,
     split_bytes,
     split_fixed,
+    value_sizes,
 )
 from semistream.joins import kernels
 
@@ -41,7 +43,44 @@ Slots: TypeAlias = NDArray[np.int64] | NDArray[np.int32]
 # An arena has room for more than its average rows: a share, and a little in any case.
 ARENA_SLACK = 1.25
 ARENA_BASE_BYTES = 4096
+# Rows of nested values that lie in several arrays are copied piece by piece, put together, and put
+# into order: three copies exist for a moment.
+NESTED_COPIES = 3
 _NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """How many bytes the values of some columns take: on average, and the widest of a sample."""
+
+    average: tuple[float, ...]
+    widest: tuple[int, ...]
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> "Widths":
+        """Measure a sample of rows; a value counts at least one byte."""
+        average = tuple(average_value_bytes(column) for column in rows.columns)
+        return cls(average, tuple(_widest(column) for column in rows.columns))
+
+    @classmethod
+    def equal(cls, value_bytes: Sequence[float]) -> "Widths":
+        """Return the widths of columns whose values are all of one size."""
+        return cls(tuple(value_bytes), tuple(int(size) for size in value_bytes))
+
+    def widest_row_bytes(self, schema: pa.Schema) -> int:
+        """Return what the variable-width values of a row take at most."""
+        return sum(self.widest[i] for i in variable_columns(schema))
+
+
+def variable_columns(schema: pa.Schema) -> list[int]:
+    """Return the places of the columns whose values differ in size."""
+    return [i for i, f in enumerate(schema) if encoding_of(f.type) is not Encoding.FIXED]
+
+
+def _widest(column: pa.Array) -> int:
+    if encoding_of(column.type) is Encoding.FIXED or not len(column):
+        return 1
+    return int(value_sizes(column).max())
 
 
 class ColumnStore(Protocol):
@@ -57,6 +96,10 @@ class ColumnStore(Protocol):
 
     def drop(self, slots: Slots) -> None:
         """Forget the values at these slots."""
+        ...
+
+    def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
+        """Add the bytes of the values at these slots, where they differ in size."""
         ...
 
     def gather(self, slots: Slots) -> pa.Array:
@@ -97,14 +140,18 @@ def row_bytes(
         elif encoding is Encoding.BYTES:
             size += 8 + field.nullable + ARENA_SLACK * (value + kernels.RECORD_HEADER_BYTES)
         else:
-            size += 8 + ARENA_SLACK * value
+            size += 12 + ARENA_SLACK * value
     return size
 
 
-def base_bytes(schema: pa.Schema) -> int:
-    """Return what the stores of a schema take however few slots they have."""
-    variable = [f for f in schema if encoding_of(f.type) is not Encoding.FIXED]
-    return ARENA_BASE_BYTES * len(variable)
+def base_bytes(schema: pa.Schema, widest: Sequence[int] | None = None) -> int:
+    """Return the fixed overhead of the column stores: room for one widest value in each arena."""
+    widths = [0] * len(schema) if widest is None else widest
+    return sum(_arena_base(widths[i]) for i in variable_columns(schema))
+
+
+def _arena_base(widest: int) -> int:
+    return max(ARENA_BASE_BYTES, widest + kernels.RECORD_HEADER_BYTES)
 
 
 def average_value_bytes(column: pa.Array) -> float:
@@ -112,12 +159,12 @@ def average_value_bytes(column: pa.Array) -> float:
     return max(1.0, float(column.nbytes) / max(1, len(column)))
 
 
-def make_store(field: pa.Field, capacity: int, value_bytes: float) -> ColumnStore:
+def make_store(field: pa.Field, capacity: int, value_bytes: float, widest: int = 0) -> ColumnStore:
     """Return the store for a column of varying width."""
     dtype, encoding = field.type, encoding_of(field.type)
     if encoding is Encoding.BYTES:
         value_bytes += kernels.RECORD_HEADER_BYTES
-    arena_bytes = int(capacity * value_bytes * ARENA_SLACK) + ARENA_BASE_BYTES
+    arena_bytes = int(capacity * value_bytes * ARENA_SLACK) + _arena_base(widest)
     if encoding is Encoding.BYTES:
         return BytesStore(field, capacity, arena_bytes)
     return NestedStore(dtype, capacity, arena_bytes)
@@ -162,6 +209,9 @@ class FixedStore:
     def drop(self, slots: Slots) -> None:
         """Nothing to do: the slot is overwritten when it is used again."""
 
+    def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
+        """Nothing to add: all values have one size."""
+
     def gather(self, slots: Slots) -> pa.Array:
         """Return the values at these slots."""
         return join_fixed(self._dtype, self._values[slots], self._nulls.gather(slots))
@@ -184,6 +234,9 @@ class CodeStore:
 
     def drop(self, slots: Slots) -> None:
         """Nothing to do."""
+
+    def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
+        """Nothing to add: all values have one size."""
 
     def gather(self, slots: Slots) -> pa.Array:
         """Return the keys at these slots."""
@@ -226,6 +279,10 @@ class BytesStore:
         """Count the bytes as free; they are squeezed out later."""
         self._live_bytes -= kernels.drop_records(self._arena, self._starts, slots)
 
+    def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
+        """Add the lengths of the values at these slots."""
+        kernels.add_record_lengths(self._arena, self._starts, slots, sizes)
+
     def gather(self, slots: Slots) -> pa.Array:
         """Return the values at these slots."""
         lengths, data = kernels.gather_records(self._arena, self._starts, slots)
@@ -240,6 +297,7 @@ class NestedStore:
     """
 
     _MERGE_ROWS = 4096
+    _MERGE_BYTES = 1 << 16
     _NO_CHUNK = -1
 
     def __init__(self, dtype: pa.DataType, capacity: int, arena_bytes: int) -> None:
@@ -247,21 +305,22 @@ class NestedStore:
         self._dtype = dtype
         self._chunk_of = np.full(capacity, self._NO_CHUNK, np.int32)
         self._row_of = np.zeros(capacity, np.int32)
+        self._sizes = np.zeros(capacity, np.int32)  # of each value, in bytes
         self._chunks: dict[int, pa.Array] = {}
         self._live_rows: dict[int, int] = {}
+        self._chunk_bytes: dict[int, int] = {}
         self._next_chunk = 0
         self._limit_bytes = arena_bytes
         self._held_bytes = 0
 
     def room(self, column: pa.Array) -> int:
         """Return how many of the first rows fit, by what they take as a copy of their own."""
-        free = max(0, self._limit_bytes - self._held_bytes)
-        if column.nbytes <= free:
-            return len(column)
-        return bisect_right(range(1, len(column) + 1), free, key=lambda n: column[:n].nbytes)
+        ends = np.cumsum(value_sizes(column))
+        return int(np.searchsorted(ends, self._limit_bytes - self._held_bytes, "right"))
 
     def put(self, slots: Slots, column: pa.Array) -> None:
         """Keep a compact copy of the array, merged with the one before if both are small."""
+        self._sizes[slots] = value_sizes(column)
         self._keep(slots, pa.concat_arrays([column]))
         while self._merge_last_two():
             pass
@@ -275,6 +334,10 @@ class NestedStore:
             if not self._live_rows[chunk]:
                 self._forget(chunk)
 
+    def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
+        """Add what the copies of the values at these slots take."""
+        sizes += NESTED_COPIES * self._sizes[slots].astype(np.int64)
+
     def gather(self, slots: Slots) -> pa.Array:
         """Return the values at these slots, array by array, then put in order."""
         return gather_from_chunks(
@@ -286,7 +349,9 @@ class NestedStore:
         self._next_chunk += 1
         self._chunks[chunk] = column
         self._live_rows[chunk] = len(column)
-        self._held_bytes += column.nbytes
+        size_bytes = int(self._sizes[slots].sum(dtype=np.int64))
+        self._chunk_bytes[chunk] = size_bytes
+        self._held_bytes += size_bytes
         self._chunk_of[slots] = chunk
         self._row_of[slots] = np.arange(len(column), dtype=np.int32)
 
@@ -295,7 +360,9 @@ class NestedStore:
             return False
         before, last = list(self._chunks)[-2:]
         rows = self._live_rows[before], self._live_rows[last]
-        if rows[0] > 2 * rows[1] or sum(rows) > self._MERGE_ROWS:
+        size_bytes = self._chunk_bytes[before] + self._chunk_bytes[last]
+        is_large = sum(rows) > self._MERGE_ROWS or size_bytes > self._MERGE_BYTES
+        if rows[0] > 2 * rows[1] or is_large:
             return False
         slots = np.concatenate([np.flatnonzero(self._chunk_of == c) for c in (before, last)])
         merged = self.gather(slots)
@@ -305,7 +372,7 @@ class NestedStore:
         return True
 
     def _forget(self, chunk: int) -> None:
-        self._held_bytes -= self._chunks[chunk].nbytes
+        self._held_bytes -= self._chunk_bytes.pop(chunk)
         del self._chunks[chunk], self._live_rows[chunk]
 
 
@@ -336,23 +403,25 @@ class RowStore:
         self,
         schema: pa.Schema,
         records: NDArray[np.void],
-        value_bytes: Sequence[float],
+        widths: Widths,
         implied: int | None = None,
         codes: NDArray[np.int64] | None = None,
     ) -> None:
-        """Make a store for each column, given the records and the average size of values.
+        """Make a store for each column, given the records and the size of values.
 
         The column `implied`, if any, is not stored: its values are the codes at the slots.
         """
         self._stores: list[ColumnStore] = []
-        for i, (field, size) in enumerate(zip(schema, value_bytes, strict=True)):
+        self._has_variable = bool(variable_columns(schema))
+        for i, field in enumerate(schema):
             if i == implied:
                 assert codes is not None
                 self._stores.append(CodeStore(field.type, codes))
             elif encoding_of(field.type) is Encoding.FIXED:
                 self._stores.append(FixedStore(field, records[str(i)]))
             else:
-                self._stores.append(make_store(field, len(records), size))
+                sizes = (widths.average[i], widths.widest[i])
+                self._stores.append(make_store(field, len(records), *sizes))
 
     def room(self, columns: Sequence[pa.Array]) -> int:
         """Return how many of the first rows every column has room for."""
@@ -369,7 +438,34 @@ class RowStore:
         for store in self._stores:
             store.drop(slots)
 
+    def sizes(self, slots: Slots, columns: Sequence[int] | None = None) -> NDArray[np.int64] | None:
+        """Return what the variable-width values of each row take as a copy; None without any."""
+        if not self._has_variable:
+            return None
+        sizes = np.zeros(len(slots), np.int64)
+        for store in self._stores if columns is None else [self._stores[i] for i in columns]:
+            store.add_sizes(slots, sizes)
+        return sizes
+
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return some columns, or all, of the rows at these slots."""
         stores = self._stores if columns is None else [self._stores[i] for i in columns]
         return [store.gather(slots) for store in stores]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Some rows of a store, with the columns that are wanted of them."""
+
+    store: RowStore
+    slots: Slots
+    columns: Sequence[int]
+
+    @property
+    def sizes(self) -> NDArray[np.int64] | None:
+        """What the variable-width values of each row take; None if there are none."""
+        return self.store.sizes(self.slots, self.columns)
+
+    def gather(self) -> list[pa.Array]:
+        """Return the columns of the rows, as new arrays."""
+        return self.store.gather(self.slots, self.columns)

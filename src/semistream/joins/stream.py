@@ -5,7 +5,10 @@ back-pressure. It sorts out at once the tuples that cannot match anything: those
 those whose code lies outside the relation's range or in an empty partition. An empty batch from the
 source means "nothing for now": the operator goes on with what it has.
 
-Memory: the one batch that the source handed over, which is the source's.
+Memory: the one batch that the source handed over is the source's, and is not copied. It is taken
+apart into slices. Of each slice there are masks, and key codes, decoded columns and positions where
+they are needed, within `limit_bytes`; rows are sorted out by their positions, and copied only when
+they enter the window or leave. A row that is wider than that is a slice of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,20 +18,59 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.columns import Encoding, encoding_of, join_fixed, plain_batch, split_fixed
+from semistream.columns import (
+    Encoding,
+    encoding_of,
+    join_fixed,
+    plain_batch,
+    plain_schema,
+    plain_type,
+    split_fixed,
+    value_sizes,
+    width_bytes,
+)
 from semistream.errors import ColumnError, RoutingError
 from semistream.joins.rows import Slots
 from semistream.joins.spec import JoinSpec
 from semistream.joins.stopwatch import Stopwatch
 from semistream.keys import KeyCoder
 
+# What is made of each row: masks; where rows are sorted out or keys are coded, positions and codes.
+_MASK_BYTES = 4
+_POSITION_BYTES = 16
+_MOST_SLICE_ROWS = 65_536
+
+
+def rows_within(columns: Sequence[pa.Array], row_bytes: int, limit_bytes: int) -> int:
+    """Return how many of the first rows take at most so much in their plain types; at least one.
+
+    `row_bytes` is what a row takes besides.
+
+    >>> rows_within([pa.array([1, 2, 3]), pa.array(["a", "bcd" * 10, "e"])], 16, 60)
+    1
+    """
+    types = [plain_type(column.type) for column in columns]
+    fixed = [t for t in types if encoding_of(t) is Encoding.FIXED]
+    row_bytes += sum(map(width_bytes, fixed))
+    count = min(len(columns[0]) if columns else limit_bytes, limit_bytes // row_bytes)
+    varying = [
+        value_sizes(column[:count])
+        for column, dtype in zip(columns, types, strict=True)
+        if encoding_of(dtype) is not Encoding.FIXED
+    ]
+    if varying and count > 1:
+        ends = np.cumsum(sum(varying[1:], varying[0]) + row_bytes)
+        count = int(np.searchsorted(ends, limit_bytes, "right"))
+    return max(1, count)
+
 
 @dataclass(frozen=True, slots=True)
 class Tuples:
-    """Stream rows with their key codes."""
+    """Stream rows with their key codes: all rows of a batch, or those at some positions of it."""
 
     batch: pa.RecordBatch
     codes: NDArray[np.int64]
+    positions: NDArray[np.int64] | None = None  # ascending
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -36,16 +78,34 @@ class Tuples:
 
     def split(self, count: int) -> tuple["Tuples", "Tuples"]:
         """Return the first `count` rows and the rest."""
+        batch, codes, positions = self.batch, self.codes, self.positions
+        if positions is None:
+            return Tuples(batch[:count], codes[:count]), Tuples(batch[count:], codes[count:])
         return (
-            Tuples(self.batch[:count], self.codes[:count]),
-            Tuples(self.batch[count:], self.codes[count:]),
+            Tuples(batch, codes[:count], positions[:count]),
+            Tuples(batch, codes[count:], positions[count:]),
         )
 
     def only(self, mask: NDArray[np.bool_]) -> "Tuples":
-        """Return some of the tuples."""
+        """Return some of the tuples, without a copy of their rows."""
         if mask.all():
             return self
-        return Tuples(self.batch.filter(pa.array(mask)), self.codes[mask])
+        positions = np.flatnonzero(mask) if self.positions is None else self.positions[mask]
+        return Tuples(self.batch, self.codes[mask], positions)
+
+    def rows(self, count: int, limit_bytes: int) -> pa.RecordBatch:
+        """Return at most `count` of the first rows: a view, or a copy of at most so many bytes."""
+        if self.positions is None:
+            return self.batch[:count]
+        positions = self.positions[:count]
+        row_bytes = sum(width_bytes(c.type) for c in self.batch.columns if _is_fixed(c))
+        positions = positions[: max(1, limit_bytes // max(1, row_bytes))]
+        sizes = Arrived(self).sizes(np.arange(len(positions)))
+        if sizes is not None:
+            fitting = int(np.searchsorted(np.cumsum(sizes + row_bytes), limit_bytes, "right"))
+            positions = positions[: max(1, fitting)]
+        columns = [_take(column, positions) for column in self.batch.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.batch.schema)
 
 
 class Arrived:
@@ -55,21 +115,38 @@ class Arrived:
         """Begin with no match found."""
         self._batch = tuples.batch
         self._codes = tuples.codes
+        self._positions = tuples.positions
         self.matched = np.zeros(len(tuples), np.uint8)
+
+    def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
+        """Return what the variable-width values of each row take; None without any."""
+        columns = [column for column in self._batch.columns if not _is_fixed(column)]
+        if not columns:
+            return None
+        sizes = [value_sizes(column) for column in columns]
+        return np.asarray(sum(sizes[1:], sizes[0])[self._at(slots)], np.int64)
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of these rows."""
         wanted = range(self._batch.num_columns) if columns is None else columns
-        return [_take(self._batch.column(i), slots) for i in wanted]
+        rows = self._at(slots)
+        return [_take(self._batch.column(i), rows) for i in wanted]
 
     def codes_at(self, slots: Slots) -> NDArray[np.int64]:
         """Return the key codes of these rows."""
         return self._codes[slots]
 
+    def _at(self, slots: Slots) -> Slots:
+        return slots if self._positions is None else self._positions[slots]
+
+
+def _is_fixed(column: pa.Array) -> bool:
+    return encoding_of(column.type) is Encoding.FIXED
+
 
 def _take(column: pa.Array, rows: Slots) -> pa.Array:
     """Return some rows of a column; NumPy takes a third of Arrow's time for fixed widths."""
-    if encoding_of(column.type) is not Encoding.FIXED:
+    if not _is_fixed(column):
         return column.take(pa.array(rows))
     values, validity = split_fixed(column)
     return join_fixed(column.type, values[rows], None if validity is None else validity[rows])
@@ -104,8 +181,12 @@ class StreamBuffer:
         may_hold: Callable[[NDArray[np.int64]], NDArray[np.bool_]],
         routing: Routing | None,
         stopwatch: Stopwatch,
+        limit_bytes: int,
     ) -> None:
         """Begin with nothing read."""
+        self.limit_bytes = limit_bytes  # for what is made of a slice
+        self._rest: pa.RecordBatch | None = None  # of the source's batch: not sliced off yet
+        self._is_plain = True  # whether that needs no decoding
         self._stopwatch = stopwatch
         self._source: Iterator[pa.RecordBatch] = iter(source)
         self._key = spec.stream_key_indexes
@@ -116,29 +197,35 @@ class StreamBuffer:
         self._keeps_hopeless = spec.keeps_misses
         self._arrived: Tuples | None = None
         self._waiting: Tuples | None = None
-        self._hopeless: list[pa.RecordBatch] = []
+        self._hopeless: list[Tuples] = []
+        self._hopeless_count = 0
         self.hopeless_rows = 0
         self.is_exhausted = False
         self.row_count = 0
         self.null_key_rows = 0
 
     def pull(self) -> bool:
-        """Make sure that there are tuples, reading a batch if need be; False if none came."""
+        """Make sure that there are tuples, reading a batch if need be; False if none came.
+
+        Rows that cannot match are to be collected before more is read: then there may be none.
+        """
         if self._arrived is None and self._waiting is None and not self.is_exhausted:
-            self._stopwatch.lap("loop")
-            batch = next(self._source, None)
-            self._stopwatch.lap("outside")
-            if batch is None:
-                self.is_exhausted = True
-            elif batch.num_rows:
-                self._accept(plain_batch(batch))
+            if self._rest is None:
+                self._read_batch()
+            while self._rest is not None and self._arrived is None and not self.must_collect:
+                self._accept_slice(self._rest)
                 self._stopwatch.lap("read")
         return self._arrived is not None or self._waiting is not None
 
-    def peek(self) -> pa.RecordBatch | None:
-        """Return rows that are there, waiting or only just arrived, without taking them."""
+    def sample(self, count: int) -> pa.RecordBatch | None:
+        """Return some rows that are there, waiting or only just arrived, without taking them."""
         tuples = self._waiting or self._arrived
-        return None if tuples is None else tuples.batch
+        return None if tuples is None else tuples.rows(count, self.limit_bytes)
+
+    def waiting_rows(self, count: int) -> pa.RecordBatch:
+        """Return at most `count` of the rows that may enter, without taking them."""
+        assert self._waiting is not None
+        return self._waiting.rows(count, self.limit_bytes)
 
     @property
     def has_waiting(self) -> bool:
@@ -151,7 +238,7 @@ class StreamBuffer:
         return 0 if self._arrived is None else len(self._arrived)
 
     def take_arrived(self, count: int | None = None) -> Tuples:
-        """Take tuples that have arrived, all or at most so many, before they may enter."""
+        """Take tuples that have arrived, all or at most `count`, before they may enter."""
         assert self._arrived is not None
         taken, rest = self._arrived.split(len(self._arrived) if count is None else count)
         self._arrived = rest if len(rest) else None
@@ -162,36 +249,66 @@ class StreamBuffer:
         assert self._waiting is None
         self._waiting = tuples if len(tuples) else None
 
-    def take(self, count: int) -> Tuples:
-        """Take at most `count` of the waiting tuples."""
+    def take_codes(self, count: int) -> NDArray[np.int64]:
+        """Take the first `count` waiting tuples, whose rows have been looked at; return codes."""
         assert self._waiting is not None
         taken, rest = self._waiting.split(count)
         self._waiting = rest if len(rest) else None
-        return taken
+        return taken.codes
 
     @property
-    def kept_hopeless_rows(self) -> int:
-        """How many rows that cannot match wait to be collected."""
-        return sum(batch.num_rows for batch in self._hopeless)
+    def must_collect(self) -> bool:
+        """Whether the rows that cannot match must be collected before more is read."""
+        return self._hopeless_count * _POSITION_BYTES >= self.limit_bytes // 4
 
-    def take_hopeless(self) -> list[pa.RecordBatch]:
+    def take_hopeless(self) -> list[Tuples]:
         """Take the rows that cannot match, found since the last call; none if nobody wants them."""
-        hopeless, self._hopeless = self._hopeless, []
+        hopeless, self._hopeless, self._hopeless_count = self._hopeless, [], 0
         return hopeless
 
-    def _accept(self, batch: pa.RecordBatch) -> None:
-        self._check_schema(batch.schema)
-        codes, has_key = self._coder.codes([batch.column(i) for i in self._key])
-        if self._routing:
-            self._routing.check(codes[has_key])
-        self.row_count += batch.num_rows
-        self.null_key_rows += len(has_key) - int(np.count_nonzero(has_key))
+    def _read_batch(self) -> None:
+        self._stopwatch.lap("loop")
+        batch = next(self._source, None)
+        self._stopwatch.lap("outside")
+        if batch is None:
+            self.is_exhausted = True
+        elif batch.num_rows:
+            schema = plain_schema(batch.schema)
+            self._check_schema(schema)
+            self._is_plain = schema.types == batch.schema.types
+            self._rest = batch
+
+    def _accept_slice(self, rest: pa.RecordBatch) -> None:
+        """Take the next slice of the batch, and sort out the rows that cannot match."""
+        count = self._slice_rows(rest)
+        some = rest[:count] if self._is_plain else plain_batch(rest[:count])
+        codes, has_key = self._coder.codes([some.column(i) for i in self._key])
         hopeful = has_key & self._may_hold(codes)
-        tuples = Tuples(batch, codes)
+        if not hopeful.all():
+            count = min(count, max(1, self.limit_bytes // _POSITION_BYTES))
+        self._rest = rest[count:] if count < rest.num_rows else None
+        self._keep(Tuples(some[:count], codes[:count]), has_key[:count], hopeful[:count])
+
+    def _slice_rows(self, rest: pa.RecordBatch) -> int:
+        """Return how many rows to take, by what is decoded, cast or hashed of each."""
+        key = [rest.column(i) for i in self._key]
+        if self._is_plain and self._coder.takes_as_is([column.type for column in key]):
+            most = max(1, self.limit_bytes // _MASK_BYTES)
+        else:
+            copied = key if self._is_plain else rest.columns
+            most = rows_within(copied, _MASK_BYTES + _POSITION_BYTES, self.limit_bytes)
+        return min(len(key[0]), most, _MOST_SLICE_ROWS)
+
+    def _keep(self, tuples: Tuples, has_key: NDArray[np.bool_], hopeful: NDArray[np.bool_]) -> None:
+        if self._routing:
+            self._routing.check(tuples.codes[has_key])
+        self.row_count += len(tuples)
+        self.null_key_rows += len(has_key) - int(np.count_nonzero(has_key))
         hopeless = len(hopeful) - int(np.count_nonzero(hopeful))
         self.hopeless_rows += hopeless
         if hopeless and self._keeps_hopeless:
-            self._hopeless.append(tuples.only(~hopeful).batch)
+            self._hopeless.append(tuples.only(~hopeful))
+            self._hopeless_count += hopeless
         hopefuls = tuples.only(hopeful)
         self._arrived = hopefuls if len(hopefuls) else None
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
-from semistream.joins.rows import RowStore, Slots, base_bytes, record_dtype, row_bytes
+from semistream.joins.rows import RowStore, Slots, Widths, base_bytes, record_dtype, row_bytes
 
 TABLE_FIELDS = {"code": np.int64, "next": np.int32}
 _BYTES_BESIDES = 4 + 1
@@ -38,9 +38,9 @@ def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float], implied: in
     return ceil(_BYTES_BESIDES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
 
 
-def window_base_bytes(schema: pa.Schema) -> int:
-    """Return what a window takes however few tuples it holds."""
-    return int(kernels.make_candidates().nbytes) + base_bytes(schema)
+def window_base_bytes(schema: pa.Schema, widest: Sequence[int]) -> int:
+    """Return the fixed overhead of a window."""
+    return int(kernels.make_candidates().nbytes) + base_bytes(schema, widest)
 
 
 class HashTable:
@@ -112,7 +112,7 @@ class Window:
         self,
         schema: pa.Schema,
         capacity: int,
-        value_bytes: Sequence[float],
+        widths: Widths,
         implied: int | None,
         buckets: Buckets,
         most_pairs: int,
@@ -124,7 +124,7 @@ class Window:
         records = np.zeros(capacity, record_dtype(schema, implied, TABLE_FIELDS))
         self._codes = records["code"]
         self.table = HashTable(buckets, self._codes, records["next"], most_pairs)
-        self._rows = RowStore(schema, records, value_bytes, implied, self._codes)
+        self._rows = RowStore(schema, records, widths, implied, self._codes)
 
     @property
     def count(self) -> int:
@@ -151,6 +151,10 @@ class Window:
         """Let the oldest tuples go, given their slots."""
         self._rows.drop(oldest)
         self.table.expire(len(oldest))
+
+    def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
+        """Return what the variable-width values of each row take; None without any."""
+        return self._rows.sizes(slots)
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of the rows at these slots."""

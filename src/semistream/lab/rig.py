@@ -38,6 +38,7 @@ from semistream.cost.tuning import Tuned, evaluate, tune
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.operator import StreamJoin
 from semistream.joins.registry import make_operator
+from semistream.joins.rows import Widths
 from semistream.joins.spec import JoinSpec, resolve
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
@@ -313,7 +314,7 @@ class Rig:
     def _advisor(self) -> Advisor:
         relation = self.relation.read_by(_reading(None))
         sizes = [float(width_bytes(column.type)) for column in self.spec.stream_schema]
-        return Advisor(relation, self.spec, sizes)
+        return Advisor(relation, self.spec, Widths.equal(sizes))
 
     def _budget(self, memory_bytes: float) -> int:
         return int(memory_bytes / self.times)

@@ -29,6 +29,7 @@ from semistream.cost.printed.symbols import Symbols
 from semistream.cost.split import USUAL, Split
 from semistream.joins.operator import Plan
 from semistream.joins.registry import make_operator
+from semistream.joins.rows import Widths
 from semistream.joins.spec import JoinSpec, read_columns, resolve
 from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
 from semistream.relation.build import build_relation
@@ -170,7 +171,7 @@ class Bench:
     @cached_property
     def advisor(self) -> Advisor:
         """Ranks the algorithms."""
-        return Advisor(self.relation, self.spec, [8, 4, 8])
+        return Advisor(self.relation, self.spec, Widths.equal([8, 4, 8]))
 
     @cached_property
     def factors(self) -> CostFactors:

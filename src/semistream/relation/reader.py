@@ -9,9 +9,10 @@ Only the page table and the parts that were asked for are ever read. A part of a
 against its CRC-32 the first time this process reads it; files of a snapshot never change.
 
 Memory: the page table and the hot index, 12 bytes a hot code, belong to the reader and are counted
-by the join (`table_bytes`); everything else goes into the caller's buffers. What has been checked
-is remembered for the whole process, one byte per page and part, for the `_REMEMBERED_PARTS` parts
-used last.
+by the join (`table_bytes`); everything else goes into the caller's buffers. `page_table_bound` says
+beforehand what loading them takes at most: partitions are read one after the other, and only the
+columns of the page table that are needed. What has been checked is remembered for the whole
+process, one byte per page and part, for the `_REMEMBERED_PARTS` parts used last.
 """
 
 import itertools
@@ -32,6 +33,12 @@ from semistream.relation.storage import PageFile, Store
 from semistream.relation.writer import CODE_BYTES
 
 CODES = "codes"
+# Of a page, in the page table: rows, first code, file; its codes' offset, checksum and flag.
+_PAGE_BYTES = 8 + 8 + 4 + 8 + 4 + 1
+_PART_BYTES = 8 + 8 + 4 + 1  # offset, end, checksum, and whether it was checked
+_STORED_PART_BYTES = 8 + 8 + 4  # offset, size and checksum in the file
+# A page table up to this size is read in one go; of a larger local one only what is needed.
+_WHOLE_BYTES = 1 << 20
 _REMEMBERED_PARTS = 4096
 _checked: OrderedDict[tuple[str, ...], NDArray[np.bool_]] = OrderedDict()
 
@@ -66,6 +73,39 @@ class _Part:
         return int(self.ends[last] - self.ends[first]) * self.unit_bytes
 
 
+def page_table_bound(
+    store: Store, manifest: Manifest, partitions: Sequence[int], columns: Sequence[str]
+) -> int:
+    """Return what a `PageReader` takes at most, before anything but file sizes is read.
+
+    Up to 1 MB of what is read and dropped again is not counted.
+    """
+    infos = [manifest.partitions[p] for p in partitions if manifest.partitions[p].row_count]
+    if not infos:
+        return 0
+    parts = len(_parts_of(manifest, columns))
+    every_part = len(_parts_of(manifest, manifest.schema.names))
+    pages = sum(info.page_count for info in infos)
+    largest = max(info.page_count for info in infos)
+    read = largest * (_PAGE_BYTES + every_part * _STORED_PART_BYTES) - _WHOLE_BYTES
+    if store.is_local:
+        read = min(read, largest * (_PAGE_BYTES + parts * _STORED_PART_BYTES))
+    hot = [store.size_bytes(_file_path(manifest, i, "hot")) or 0 for i in infos if i.hot_pages]
+    kept = (pages + 1) * (_PAGE_BYTES + parts * _PART_BYTES)
+    return kept + max(0, read) + 2 * sum(hot)
+
+
+def _parts_of(manifest: Manifest, columns: Sequence[str]) -> list[str]:
+    """Return the parts of some columns, by their names in the page table."""
+    schema, stored = manifest.schema, manifest.stored_fields
+    indexes = [i for i in map(schema.get_field_index, columns) if i in stored]
+    return [n for i in indexes for n in part_names(i, schema.field(i).type).values()]
+
+
+def _file_path(manifest: Manifest, info: PartitionInfo, kind: str) -> str:
+    return snapshot_path(manifest.snapshot, f"{info.files}.{kind}")
+
+
 class PageReader:
     """The pages of some partitions of a snapshot, as one numbered sequence."""
 
@@ -92,7 +132,7 @@ class PageReader:
         self.hot_codes: NDArray[np.int64] = np.zeros(0, np.int64)
         self.hot_pages: NDArray[np.int32] = np.zeros(0, np.int32)
         self._load_hot_index()
-        self._load(self._wanted_parts(columns))
+        self._load(_parts_of(manifest, columns))
 
     @property
     def page_count(self) -> int:
@@ -195,7 +235,7 @@ class PageReader:
 
     def pages_per_stretch(self, columns: Sequence[str]) -> float:
         """Return how many pages of a column lie together in the file, on average over columns."""
-        names = [name for name in self._wanted_parts(columns) if name in self._parts]
+        names = [name for name in _parts_of(self.manifest, columns) if name in self._parts]
         if not names or not self.page_count:
             return float(max(1, self.page_count))
         pieces = [
@@ -239,44 +279,43 @@ class PageReader:
                 file.close()
             files.clear()
 
-    def _wanted_parts(self, columns: Sequence[str]) -> list[str]:
-        schema = self.manifest.schema
-        stored = self.manifest.stored_fields
-        indexes = [schema.get_field_index(c) for c in columns]
-        return [
-            name
-            for i in indexes
-            if i in stored
-            for name in part_names(i, schema.field(i).type).values()
-        ]
-
     def _load(self, names: list[str]) -> None:
-        tables = [self._read_page_table(info, names) for info in self._infos]
-        if not tables:
+        """Fill the page table, partition after partition."""
+        page_count = sum(info.page_count for info in self._infos)
+        if not page_count:
             return
-        rows = [t["rows"].to_numpy() for t in tables]
-        self.row_bounds = _running_total(np.concatenate(rows))
-        self.first_codes = _joined(tables, "first_code")
-        self._file_index = np.repeat(np.arange(len(tables), dtype=np.int32), [len(r) for r in rows])
-        placed = zip(rows, self._infos, strict=True)
-        code_offsets = np.concatenate([_code_offsets(r, info.hot_pages) for r, info in placed])
-        self._parts[CODES] = self._part(code_offsets, CODE_BYTES, tables, CODES)
+        table = _PageTable(page_count, names)
+        self.row_bounds = np.zeros(page_count + 1, np.int64)
+        self.first_codes = np.empty(page_count, np.int64)
+        counts = [info.page_count for info in self._infos]
+        self._file_index = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        at = 0
+        for info in self._infos:
+            found = self._read_page_table(info, names)
+            pages = slice(at, at + info.page_count)
+            rows = found["rows"]
+            self.row_bounds[at + 1 : at + 1 + info.page_count] = rows
+            self.first_codes[pages] = found["first_code"]
+            table.offsets[CODES][pages] = _code_offsets(rows, info.hot_pages)
+            table.fill(pages, found)
+            at += info.page_count
+        np.cumsum(self.row_bounds, out=self.row_bounds)
+        self._parts[CODES] = self._part(table, CODES, CODE_BYTES)
+        rows_of_page = np.diff(self.row_bounds)
         for name in names:
-            sizes = _joined(tables, f"{name}.size")
+            sizes = table.ends[name][1:]
             if sizes.any():
-                unit_bytes = _unit(sizes, np.diff(self.row_bounds))
-                offsets = _joined(tables, f"{name}.offset")
-                self._parts[name] = self._part(offsets, unit_bytes, tables, name)
-                if unit_bytes == 1:
-                    self._parts[name].ends = _running_total(sizes)
+                self._parts[name] = self._part(table, name, _unit(sizes, rows_of_page))
 
-    def _part(
-        self, offsets: NDArray[np.int64], unit_bytes: int, tables: list[pa.Table], name: str
-    ) -> _Part:
-        checksums = _joined(tables, f"{name}.checksum")
+    def _part(self, table: "_PageTable", name: str, unit_bytes: int) -> _Part:
+        ends = self.row_bounds
+        if unit_bytes == 1:
+            ends = table.ends[name]
+            np.cumsum(ends, out=ends)
+        checksums = table.checksums[name]
         files = [self._store.path(self._path(info, name)) for info in self._infos]
         checked = _remember_checked(tuple(files), len(checksums))
-        return _Part(offsets, self.row_bounds, unit_bytes, checksums, checked)
+        return _Part(table.offsets[name], ends, unit_bytes, checksums, checked)
 
     def _load_hot_index(self) -> None:
         """Merge the partitions' indexes of hot pages; a code is in one partition only."""
@@ -285,37 +324,49 @@ class PageReader:
         for info in self._infos:
             if info.hot_pages:
                 table = self._read_hot_index(info)
-                codes.append(table["code"].to_numpy())
-                pages.append(table["page"].to_numpy() + np.int32(at))
+                codes.append(table["code"])
+                pages.append(table["page"] + np.int32(at))
             at += info.page_count
         joined = np.concatenate(codes)
         order = np.argsort(joined)
         self.hot_codes = joined[order]
         self.hot_pages = np.concatenate(pages)[order]
 
-    def _read_hot_index(self, info: PartitionInfo) -> pa.Table:
+    def _read_hot_index(self, info: PartitionInfo) -> dict[str, NDArray[Any]]:
         path, checksum = self._path(info, "hot"), info.hot_index_checksum
         return self._read_table("hot index", path, checksum, ["code", "page"])
 
-    def _read_page_table(self, info: PartitionInfo, names: list[str]) -> pa.Table:
+    def _read_page_table(self, info: PartitionInfo, names: list[str]) -> dict[str, NDArray[Any]]:
         wanted = ["rows", "first_code", "codes.checksum"]
         wanted += [f"{n}.{what}" for n in names for what in ("offset", "size", "checksum")]
         path, checksum = self._path(info, "pages"), info.page_table_checksum
-        return self._read_table("page table", path, checksum, wanted)
+        found = self._read_table("page table", path, checksum, wanted)
+        if len(found["rows"]) != info.page_count:
+            raise self._unreadable("page table", path, "it has another number of pages")
+        return found
 
-    def _read_table(self, what: str, path: str, checksum: int, wanted: list[str]) -> pa.Table:
-        """Read columns of a small file that is held in memory as a whole, or report it."""
+    def _read_table(
+        self, what: str, path: str, checksum: int, wanted: list[str]
+    ) -> dict[str, NDArray[Any]]:
+        """Read columns of an Arrow file, after comparing it with its checksum, or report it."""
         try:
-            content = self._store.read(path)
-            if zlib.crc32(content) != checksum:
-                raise ValueError("its checksum does not match")
-            table = pa.ipc.open_file(pa.py_buffer(content)).read_all().select(wanted)
-        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-            raise CorruptRelationError(
-                f"the {what} {self._store.path(path)} cannot be read ({error}); "
-                f"rebuild snapshot {self.manifest.snapshot}"
-            ) from error
-        return table.combine_chunks()
+            content = self._store.read_checked(path, checksum, _WHOLE_BYTES)
+            with content:
+                names = pa.ipc.open_file(content).schema.names
+                fields = [names.index(name) for name in wanted]
+                options = pa.ipc.IpcReadOptions(included_fields=fields)
+                file = pa.ipc.open_file(content, options=options)
+                batches = [file.get_batch(i) for i in range(file.num_record_batches)]
+                table = pa.Table.from_batches(batches, batches[0].schema)
+                return {name: table[name].to_numpy() for name in wanted}
+        except (pa.ArrowException, OSError, KeyError, ValueError, IndexError) as error:
+            raise self._unreadable(what, path, str(error)) from error
+
+    def _unreadable(self, what: str, path: str, why: str) -> CorruptRelationError:
+        return CorruptRelationError(
+            f"the {what} {self._store.path(path)} cannot be read ({why}); "
+            f"rebuild snapshot {self.manifest.snapshot}"
+        )
 
     def _stretches(self, part: _Part, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Split a range of pages into runs that lie together in one file."""
@@ -375,7 +426,25 @@ class PageReader:
         )
 
     def _path(self, info: PartitionInfo, kind: str) -> str:
-        return snapshot_path(self.manifest.snapshot, f"{info.files}.{kind}")
+        return _file_path(self.manifest, info, kind)
+
+
+class _PageTable:
+    """The columns of the page table while it is read: of each part its offsets, ends, checksums."""
+
+    def __init__(self, page_count: int, names: Sequence[str]) -> None:
+        every = [CODES, *names]
+        self.offsets = {name: np.empty(page_count, np.int64) for name in every}
+        self.ends = {name: np.zeros(page_count + 1, np.int64) for name in names}  # sizes, at first
+        self.checksums = {name: np.empty(page_count, np.uint32) for name in every}
+
+    def fill(self, pages: slice, found: dict[str, NDArray[Any]]) -> None:
+        """Take over what was read of one partition."""
+        for name, checksums in self.checksums.items():
+            checksums[pages] = found[f"{name}.checksum"]
+        for name, sizes in self.ends.items():
+            self.offsets[name][pages] = found[f"{name}.offset"]
+            sizes[pages.start + 1 : pages.stop + 1] = found[f"{name}.size"]
 
 
 def _running_total(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -392,11 +461,6 @@ def _code_offsets(rows: NDArray[np.int64], hot_pages: int) -> NDArray[np.int64]:
     """
     offsets = _running_total(np.roll(rows, -hot_pages))[:-1] * CODE_BYTES
     return np.roll(offsets, hot_pages)
-
-
-def _joined(tables: list[pa.Table], column: str) -> NDArray[Any]:
-    joined: NDArray[Any] = np.concatenate([t[column].to_numpy() for t in tables])
-    return joined
 
 
 def _unit(sizes: NDArray[np.int64], rows: NDArray[np.int64]) -> int:

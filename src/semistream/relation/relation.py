@@ -11,7 +11,7 @@ from semistream.errors import OptionError, RelationNotFoundError
 from semistream.keys import KeyCoder
 from semistream.relation.device import Reading
 from semistream.relation.layout import CURRENT, SNAPSHOTS, Manifest, Order, snapshot_path
-from semistream.relation.reader import PageReader
+from semistream.relation.reader import PageReader, page_table_bound
 from semistream.relation.storage import Store
 from semistream.units import format_bytes
 
@@ -119,6 +119,11 @@ class Relation:
         """Return a reader of some columns, over one partition or over all."""
         partitions = range(self.partition_count) if partition is None else [partition]
         return PageReader(self.store, self.manifest, partitions, columns, self.reading)
+
+    def page_table_bytes(self, columns: list[str], partition: int | None = None) -> int:
+        """Return what a reader of some columns takes at most while it loads the page table."""
+        partitions = range(self.partition_count) if partition is None else [partition]
+        return page_table_bound(self.store, self.manifest, partitions, columns)
 
     def read_by(self, reading: Reading) -> "Relation":
         """Return the same relation, to be read in another way: from an emulated disk, say."""

@@ -6,6 +6,7 @@ Arrow's random-access files. Both answer to `PageFile`, which is also the seam f
 """
 
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -141,6 +142,27 @@ class Store:
         """Return a whole (small) file."""
         with self.filesystem.open_input_file(self.path(name)) as file:
             return bytes(file.read())
+
+    def read_checked(self, name: str, checksum: int, whole_bytes: int) -> pa.NativeFile:
+        """Return a file opened for reading whose bytes have this CRC-32; `ValueError` if not.
+
+        A file of up to `whole_bytes`, or on another device, is read into memory. Of a larger local
+        one only a piece at a time is, so that a reader of some columns needs no more than these.
+        """
+        file = self.filesystem.open_input_file(self.path(name))
+        if file.size() <= whole_bytes or not self.is_local:
+            with file:
+                content = file.read_buffer()
+            found, file = zlib.crc32(content), pa.BufferReader(content)
+        else:
+            found = 0
+            while piece := file.read_buffer(whole_bytes):
+                found = zlib.crc32(piece, found)
+            file.seek(0)
+        if found != checksum:
+            file.close()
+            raise ValueError("its checksum does not match")
+        return file
 
     def size_bytes(self, name: str) -> int | None:
         """Return a file's size, or None if it is not there."""

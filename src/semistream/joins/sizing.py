@@ -1,0 +1,139 @@
+"""What the parts of a join take in memory, from the relation's page table and the stream's widths.
+
+Nothing is allocated and no join is made: `auto` asks for the sizes of all algorithms before it
+chooses one.
+"""
+
+from dataclasses import dataclass
+from functools import cache, partial
+
+import pyarrow as pa
+
+from semistream.columns import Encoding, encoding_of, width_bytes
+from semistream.cost.frontstage import WAYS
+from semistream.cost.sizes import Sizes
+from semistream.joins.diskbuffer import disk_buffer_bytes, value_bytes, widest_row_bytes
+from semistream.joins.frontstage import CachedColumns, set_count
+from semistream.joins.pageindex import PageIndex
+from semistream.joins.pinned import pinned_part_bytes
+from semistream.joins.room import BYTES_PER_PAGE, room_bytes_per_tuple
+from semistream.joins.rows import NESTED_COPIES, Widths, base_bytes
+from semistream.joins.spec import JoinSpec, read_columns
+from semistream.joins.window import bytes_per_tuple, window_base_bytes
+from semistream.relation.reader import PageReader
+from semistream.relation.relation import Relation
+
+# Pairs (probe, slot), places in the slab, what a front stage learns from, and a validity byte or
+# two on the way to Arrow.
+_PAIR_BYTES = 8 + 8 + 8 + 8 + 2
+# Of the tuples that an index join takes out of the window: slot, code, home page, and their pairs.
+_TAKEN_BYTES = 5 * 8
+# For each variable-width value: where it lies, its length, its offset, and its size in bytes.
+_PLACE_BYTES = 8 + 4 + 4 + 8
+# Values differ in size: an output buffer has room for more than its rows of average width.
+_OUTPUT_SLACK = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """Computes the sizes of a join over one relation, or one partition of it."""
+
+    reader: PageReader
+    columns: tuple[str, ...]  # of R, that the join reads
+    stored_schema: pa.Schema  # of the stream, as the window stores it
+    implied: int | None  # the stream column that is not stored, because it is the key code
+    has_front: bool
+
+    @classmethod
+    def of(
+        cls, relation: Relation, spec: JoinSpec, reader: PageReader, has_front: bool
+    ) -> "Sizing":
+        """Return the sizing of a join, with or without a front stage."""
+        return cls(
+            reader,
+            read_columns(relation, spec),
+            # Whatever the stream's schema promises, a null may come.
+            pa.schema([field.with_nullable(True) for field in spec.stream_schema]),
+            spec.stream_key_indexes[0] if relation.coder.is_exact else None,
+            has_front,
+        )
+
+    def for_scan(self, widths: Widths) -> Sizes:
+        """Return the sizes of a join that scans R, for stream rows of these widths."""
+        schema = self.stored_schema
+        return self._sizes(
+            widths,
+            bytes_per_tuple(schema, widths.average, self.implied),
+            window_base_bytes(schema, widths.widest),
+            self._output_row_bytes(widths),
+            self.reader.table_bytes,
+        )
+
+    def for_index(self, widths: Widths) -> Sizes:
+        """Return the sizes of a join that reads pages by index."""
+        schema, reader = self.stored_schema, self.reader
+        return self._sizes(
+            widths,
+            room_bytes_per_tuple(schema, widths.average, self.implied),
+            base_bytes(schema, widths.widest) + BYTES_PER_PAGE * (reader.page_count + 1),
+            self._output_row_bytes(widths) + _TAKEN_BYTES,
+            reader.table_bytes + PageIndex.size_bytes(reader),
+            # A home page with duplicates may need the page after it as well.
+            least_pages=min(reader.page_count, 1 if reader.has_unique_codes else 2),
+        )
+
+    @property
+    def output_base_bytes(self) -> int:
+        """What a row of the output takes without its variable-width values."""
+        fields = [*self.stored_schema, *map(self.reader.manifest.schema.field, self.columns)]
+        return _PAIR_BYTES + sum(map(_fixed_bytes, fields))
+
+    def _sizes(
+        self,
+        widths: Widths,
+        tuple_bytes: int,
+        window_base_bytes: int,
+        output_row_bytes: int,
+        table_bytes: int,
+        least_pages: int = 1,
+    ) -> Sizes:
+        reader, columns = self.reader, self.columns
+        widest = widths.widest_row_bytes(self.stored_schema) + widest_row_bytes(reader, columns)
+        return Sizes(
+            page_count=reader.page_count,
+            disk_bytes=cache(partial(self._disk_bytes)),
+            pinned_bytes=cache(partial(pinned_part_bytes, reader, columns)),
+            cached_rows=self._cached_rows,
+            tuple_bytes=tuple_bytes,
+            window_base_bytes=window_base_bytes,
+            output_row_bytes=output_row_bytes,
+            widest_row_bytes=output_row_bytes + widest,
+            table_bytes=table_bytes,
+            least_pages=least_pages,
+        )
+
+    def _output_row_bytes(self, widths: Widths) -> int:
+        """Return what an average row of the output takes, with some slack where widths differ."""
+        of_stream = zip(self.stored_schema, widths.average, strict=True)
+        fields = [self.reader.manifest.schema.field(name) for name in self.columns]
+        of_relation = [(f, value_bytes(self.reader, f.name)) for f in fields]
+        varying = sum(_varying_bytes(field, size) for field, size in (*of_stream, *of_relation))
+        return int(self.output_base_bytes + _OUTPUT_SLACK * varying)
+
+    def _disk_bytes(self, pages: int) -> int:
+        return disk_buffer_bytes(self.reader, self.columns, pages, self.has_front)
+
+    def _cached_rows(self, size_bytes: int) -> int:
+        return WAYS * set_count(CachedColumns.of(self.reader, self.columns), size_bytes)
+
+
+def _fixed_bytes(field: pa.Field) -> int:
+    is_fixed = encoding_of(field.type) is Encoding.FIXED
+    return width_bytes(field.type) if is_fixed else _PLACE_BYTES
+
+
+def _varying_bytes(field: pa.Field, average_bytes: float) -> float:
+    encoding = encoding_of(field.type)
+    if encoding is Encoding.FIXED:
+        return 0.0
+    return average_bytes * (NESTED_COPIES if encoding is Encoding.NESTED else 1)
