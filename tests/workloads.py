@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import tempfile
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 import semistream as ss
 from semistream.embedded import prepare
 from semistream.testing import nested_loop_join, same_rows
+from tests.scratch import new_folder
 
 EPOCH = datetime.datetime(2020, 1, 1)
 
@@ -113,7 +113,7 @@ class Workload:
         return list(self.on.values())
 
     def build(self, relation: pa.Table) -> ss.Relation:
-        folder = tempfile.mkdtemp(prefix="semistream-test-")
+        folder = new_folder()
         order: dict[str, Any] = {}
         if self.by_frequency:
             sample = self.tables()[0].select(list(self.on)).rename_columns(self.key)
