@@ -102,7 +102,7 @@ class Workload:
         texts = [None if rng.random() < 0.1 else words[i] for i in rng.integers(0, 5, n)]
         if self.wide_bytes:
             wide = [chr(97 + i % 26) * self.wide_bytes for i in range(n)]
-            popular = ids < self.domain // 5
+            popular = ids < self.domain // 8
             texts = [
                 w if is_popular else t
                 for w, t, is_popular in zip(wide, texts, popular, strict=True)

@@ -96,7 +96,7 @@ def skewed(seed: int) -> Workload:
         how=("left", "inner", "left", "semi")[seed % 4],
         with_nested=False,
         rows_per_key=rows_per_key,
-        wide_bytes=(0, 90, 40)[seed % 3],
+        wide_bytes=(0, 400, 40)[seed % 3],
     )
 
 

@@ -155,6 +155,33 @@ def test_keys_of_several_rows_are_kept_whole(
     assert operator.telemetry.front_hits > 0
 
 
+@pytest.mark.parametrize("algorithm", ["cmeshjoin", "chybridjoin", "cbinlj"])
+def test_keys_of_wide_rows_are_kept_whole(
+    tmp_path_factory: pytest.TempPathFactory, algorithm: str
+) -> None:
+    """Popular keys of three rows, far wider than the average: the cache has too few bytes for all.
+
+    A key for which there is no room is given up as a whole.
+    """
+    keys = np.repeat(np.arange(1_500), 3)
+    texts = ["w" * 300 if key < 150 else "" for key in keys]
+    table = pa.table({"k": keys, "text": texts, "v": np.arange(len(keys))})
+    relation = ss.build_relation(
+        table, tmp_path_factory.mktemp("wide"), key="k", partitions=1, page_size=2_000
+    )
+    rng = np.random.default_rng(1)
+    popular = rng.integers(0, 150, 12_000)
+    wanted = np.where(rng.random(12_000) < 0.9, popular, rng.integers(0, 1_500, 12_000))
+    stream = pa.table({"k": wanted, "n": np.arange(12_000)})
+    operator, batches = prepare(
+        stream.to_batches(max_chunksize=300), relation, memory=350_000, algorithm=algorithm
+    )
+    assert operator is not None
+    out = pa.Table.from_batches(operator.join(batches))
+    assert same_rows(out, duckdb_join(stream, table, on="k"))
+    assert operator.telemetry.front_hits > 500
+
+
 @pytest.mark.parametrize("algorithm", ["cmeshjoin", "chybridjoin", "cbinlj", "clairvoyant"])
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
 def test_skewed_stream_with_missing_keys(

@@ -79,8 +79,8 @@ def fingerprint(batches: Iterable[pa.RecordBatch]) -> Fingerprint:
 def _bits(column: pa.Array) -> NDArray[np.uint64]:
     assert not column.null_count, "a fingerprint is for columns without nulls"
     values = column.to_numpy()
-    bits = values.view(f"u{values.itemsize}")
-    return bits.astype(np.uint64)
+    bits: NDArray[np.uint64] = values.view(f"u{values.itemsize}").astype(np.uint64)
+    return bits
 
 
 def _mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
