@@ -25,7 +25,9 @@ from tests.scratch import remove
 
 ROOT = Path(__file__).parents[2]
 WORKERS = min(2, os.cpu_count() or 1)
-TIMEOUT_SECONDS = 300
+TIMEOUT_SECONDS = 300  # a mutant that takes longer is in an endless loop
+LONG_TIMEOUT_SECONDS = 1_800
+_SHARED = ("-n", str(WORKERS), "--dist", "worksteal")
 COPIED = ("src", "tests", "benchmarks", "pyproject.toml", "README.md", "docs")
 # What runs with bounds checks: every kernel, by its own tests and under short memory.
 BOUNDS_CHECKED = (
@@ -84,16 +86,20 @@ class Tree:
         """Return why a mutant does not count as killed; nothing if it does."""
         caches = self.folder / "kernels"
         cache = Path(tempfile.mkdtemp(dir=self.folder)) if has_kernels else caches
-        code, said = self.run(mutant.tests, {"NUMBA_CACHE_DIR": str(cache)})
+        changes = {"NUMBA_CACHE_DIR": str(cache)}
+        code, said = self.run(mutant.tests, changes, TIMEOUT_SECONDS)
         if code == FAILED or code < 0:  # by an exception, a wrong row, a crash or an endless loop
             return ""
         return "it survives" if code == PASSED else f"pytest ended with {code}:\n{said[-2000:]}"
 
-    def run(self, tests: Iterable[str], changes: Mapping[str, str]) -> tuple[int, str]:
-        """Run tests in the copy; return pytest's exit code and what it said."""
+    def run(
+        self, tests: Iterable[str], changes: Mapping[str, str], timeout_seconds: int
+    ) -> tuple[int, str]:
+        """Run tests in the copy; return pytest's exit code, or -1, and what it said."""
         environment = os.environ | {
             "PYTHONPATH": str(self.folder / "src"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(self.folder),  # a process that is killed cleans up nothing
             "NUMBA_CACHE_DIR": str(self.folder / "kernels"),
             **changes,
         }
@@ -107,9 +113,9 @@ class Tree:
             text=True,
         )
         try:
-            said, _ = done.communicate(timeout=TIMEOUT_SECONDS)
+            said, _ = done.communicate(timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
-            done.terminate()  # pytest then removes its temporary files
+            done.kill()
             said, _ = done.communicate()
             return -1, said
         return done.returncode, said
@@ -162,7 +168,7 @@ def _sound_without_mutants(tree: Tree, mutants: list[Mutant]) -> list[str]:
     """Return what is wrong before any edit: then a failing test would prove nothing."""
     started = monotonic()
     tests = dict.fromkeys(test for mutant in mutants for test in mutant.tests)
-    code, said = tree.run(_without_parts(list(tests)), {})
+    code, said = tree.run([*_without_parts(list(tests)), *_SHARED], {}, LONG_TIMEOUT_SECONDS)
     print(f"[ 0/{len(mutants)}] {monotonic() - started:4.0f} s  the tests without any mutant")
     return [] if code == PASSED else [f"the tests fail without any mutant:\n{said[-4000:]}"]
 
@@ -176,7 +182,7 @@ def _check_bounds(tree: Tree) -> list[str]:
     started = monotonic()
     cache = Path(tempfile.mkdtemp(dir=tree.folder))
     checks = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache)}
-    code, said = tree.run([*BOUNDS_CHECKED, "-n", str(WORKERS), "--dist", "worksteal"], checks)
+    code, said = tree.run([*BOUNDS_CHECKED, *_SHARED], checks, LONG_TIMEOUT_SECONDS)
     print(f"        {monotonic() - started:4.0f} s  the kernels with bounds checks")
     return [] if code == PASSED else [f"with bounds checks:\n{said[-4000:]}"]
 

@@ -217,28 +217,28 @@ MUTANTS = (
         "relation/build.py",
         "np.where(has_key, codes % len(self._batches), -1)",
         "codes % len(self._batches)",
-        ("tests/unit/test_relation.py", "tests/formats"),
+        ("tests/formats",),
     ),
     Mutant(
         "writer: a hot key whose rows come in two batches is cut in two",
         "relation/writer.py",
         "may_go_on = self._hot.holds(codes[-1:])[0]",
         "may_go_on = False",
-        ("tests/unit/test_frequency_order.py",),
+        ("tests/unit/test_frequency_order.py::test_every_page_holds_what_it_should",),
     ),
     Mutant(
         "writer: a page that is exactly full begins another",
         "relation/writer.py",
         "filled + sizes[i] > page_bytes",
         "filled + sizes[i] >= page_bytes",
-        ("tests/unit/test_relation.py", "tests/unit/test_frequency_order.py"),
+        ("tests/unit/test_relation.py::test_cut_pages",),
     ),
     Mutant(
         "hot keys: one row less than the share is hot",
         "relation/hot.py",
         "<= most_hot_rows(row_count)",
         "< most_hot_rows(row_count)",
-        ("tests/unit/test_frequency_order.py",),
+        ("tests/unit/test_frequency_order.py::test_the_choice_of_hot_keys",),
     ),
     Mutant(
         "reader: hot pages are read from where clustered ones lie",
@@ -252,7 +252,7 @@ MUTANTS = (
         "relation/reader.py",
         "!= checksums[i]:",
         "!= checksums[i] and False:",
-        ("tests/faults/test_damage.py",),
+        ("tests/faults/test_damage.py::test_flipped_value",),
     ),
     Mutant(
         "reader: the greatest key is taken for missing",
@@ -273,7 +273,7 @@ MUTANTS = (
         "relation/layout.py",
         'body.pop("checksum") != _checksum(body)',
         'body.pop("checksum") is None',
-        ("tests/faults/test_damage.py",),
+        ("tests/faults/test_damage.py::test_no_flipped_bit_goes_unnoticed[manifest.json-7]",),
     ),
     # keys, columns, memory
     Mutant(
@@ -346,13 +346,15 @@ MUTANTS = (
         "spark/enrichment.py",
         "memory_bytes // relation.partition_count",
         "memory_bytes",
-        ("tests/spark/test_enrich.py",),
+        (
+            "tests/spark/test_enrich.py::test_a_budget_too_small_for_all_of_r_is_refused_on_the_driver",
+        ),
     ),
     Mutant(
         "enrich: a task joins the partition of its own number",
         "spark/enrichment.py",
         "partition = first.column(first.num_columns - 1)[0].as_py()",
         'partition = __import__("pyspark").TaskContext.get().partitionId()',
-        ("tests/spark/test_enrich.py",),
+        ("tests/spark/test_enrich.py::test_coalesce_after_the_join",),
     ),
 )
