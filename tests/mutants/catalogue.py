@@ -144,7 +144,7 @@ MUTANTS = (
         "joins/front_kernels.py",
         "is_whole = first > 0 and",
         "is_whole = first == 0 or",
-        short("cmeshjoin"),
+        ("tests/unit/test_frontstage.py::test_only_whole_keys_are_counted",),
     ),
     Mutant(
         "front stage: a key that makes way leaves rows behind",
@@ -190,10 +190,10 @@ MUTANTS = (
         short("hybridjoin", "inlj"),
     ),
     Mutant(
-        "page kernels: a key is searched for on its home page only",
+        "page kernels: a match is skipped when the output is full",
         "joins/room_kernels.py",
-        "min(home + 2, last_page,",
-        "min(home + 1, last_page,",
+        "return found, row\n",
+        "return found, row + 1\n",
         short("hybridjoin"),
     ),
     # joins: the hash table
@@ -217,14 +217,16 @@ MUTANTS = (
         "relation/build.py",
         "np.where(has_key, codes % len(self._batches), -1)",
         "codes % len(self._batches)",
-        ("tests/formats",),
+        ("tests/unit/test_relation.py::test_only_rows_without_a_key",),
     ),
     Mutant(
         "writer: a hot key whose rows come in two batches is cut in two",
         "relation/writer.py",
         "may_go_on = self._hot.holds(codes[-1:])[0]",
         "may_go_on = False",
-        ("tests/unit/test_frequency_order.py::test_every_page_holds_what_it_should",),
+        (
+            "tests/unit/test_frequency_order.py::test_the_index_finds_every_hot_row_and_the_bounds_all_others",
+        ),
     ),
     Mutant(
         "writer: a page that is exactly full begins another",

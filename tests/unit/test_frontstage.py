@@ -103,6 +103,20 @@ def test_hits_are_right_whatever_came_and_went(
         assert len(hits) <= cache.capacity
 
 
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12))
+def test_only_whole_keys_are_counted(runs: list[int]) -> None:
+    """Rows at either end of what is loaded may belong to a key that goes on elsewhere."""
+    codes = np.repeat(np.arange(len(runs)), runs)
+    rows = np.arange(len(codes))
+    lengths = np.full(len(codes), 99, np.uint8)
+    kernels.run_lengths(codes, rows, 3, lengths)
+    firsts = np.cumsum([0, *runs[:-1]])
+    expected = np.zeros(len(codes), np.uint8)
+    for first, run in list(zip(firsts, runs, strict=True))[1:-1]:
+        expected[first] = run if run <= 3 else 0
+    assert lengths.tolist() == expected.tolist()
+
+
 def test_empty_cache_hits_nothing(relation: ss.Relation) -> None:
     assert look_up(make_cache(relation, 20_000), [0, 1, -1, 2**62, -(2**63)])[0] == {}
 
