@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup demo test lint bench lab clean
+.PHONY: help setup demo test mutants lint bench lab clean
 
 help: ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -31,6 +31,9 @@ lint: setup ## ruff and strict mypy
 test: lint ## lint, then every test
 	@$(PYTHON) src/semistream/cli/java.py
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+mutants: setup ## break the product on purpose, one edit at a time: the tests must notice; some minutes
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 bench: setup ## ours and its peers on the same data, answers checked; appends to benchmarks/results.ndjson
 	@$(PYTHON) src/semistream/cli/java.py

@@ -19,7 +19,7 @@ from time import perf_counter, process_time
 import pyarrow as pa
 
 import semistream as ss
-from benchmarks.engine import COLUMNS, _answer
+from benchmarks.engine import COLUMNS, answer_to
 from benchmarks.report import Report
 from semistream.embedded import prepare
 from semistream.joins.registry import ALGORITHMS, BOUNDS
@@ -124,7 +124,7 @@ def _real(relation: ss.Relation, table: pa.Table, stream: pa.Table) -> None:
     """Show the same on the real device, with a page cache that holds nothing of R at first."""
     setting = _setting(table, stream, "this machine's disk, page cache dropped")
     report = Report("readings", setting)
-    answer = _answer(table, stream)
+    answer = answer_to(table, stream)
     rows = []
     for algorithm in ("meshjoin", "chybridjoin"):
         for name, ahead, whole in (
@@ -165,7 +165,7 @@ def _run(
     handle = relation.read_by(Reading(device, read_ahead, whole_pages))
     source = _Watched(stream.to_batches(max_chunksize=1 + len(stream) // 200), device)
     out = list(_join(handle, algorithm, source, columns))
-    if fingerprint(out) != _answer(table, stream):
+    if fingerprint(out) != answer_to(table, stream, columns):
         raise AssertionError(f"{algorithm} gave a wrong answer")
     return Run(source.rate, device)
 

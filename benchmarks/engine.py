@@ -26,7 +26,7 @@ from rocksdict import Options, Rdict, WriteBatch
 import semistream as ss
 from benchmarks.report import Report
 from semistream.joins.registry import ALGORITHMS, BOUNDS
-from semistream.workload.paper import BATCH_ROWS, PaperWorkload, fingerprint
+from semistream.workload.paper import BATCH_ROWS, Fingerprint, PaperWorkload, fingerprint
 
 COLUMNS = ["c0", "c1"]
 ROUNDS = 3
@@ -44,7 +44,7 @@ Join = Callable[[], Iterable[pa.RecordBatch]]
 class Contestant:
     stream: pa.Table
     join: Join
-    answer: tuple[int, int]
+    answer: Fingerprint
     rounds: int = ROUNDS
 
 
@@ -110,7 +110,7 @@ def _compare(
     exponent: float,
 ) -> dict[str, float]:
     stream = workload.stream(exponent)
-    answer = _answer(table, stream)
+    answer = answer_to(table, stream)
     # A store looks up a tenth of the stream, and an index a hundredth, one page at a time: the
     # others would wait for them.
     sample, few = stream[: len(stream) // 10], stream[: len(stream) // 100]
@@ -128,13 +128,13 @@ def _compare(
     resident = partial(_ours, stream, relation, "resident", 10**9)
     inlj = partial(_ours, few, relation, "inlj", int(relation.size_bytes * 0.05))
     contestants |= {
-        _name("inlj", 0.05): Contestant(few, inlj, _answer(table, few), 2),
+        _name("inlj", 0.05): Contestant(few, inlj, answer_to(table, few), 2),
         "resident, all of R": Contestant(stream, resident, answer),
         POLARS: Contestant(stream, _polars(stream, table), answer),
         "duckdb, all of R in memory": Contestant(stream, _duckdb(stream, table), answer),
-        ROCKSDB: Contestant(sample, lambda: stores.rocksdb(sample), _answer(table, sample), 2),
+        ROCKSDB: Contestant(sample, lambda: stores.rocksdb(sample), answer_to(table, sample), 2),
         "sqlite index": Contestant(
-            sample, lambda: stores.sqlite(sample), _answer(table, sample), 2
+            sample, lambda: stores.sqlite(sample), answer_to(table, sample), 2
         ),
     }
     rates = _best_rates(contestants)
@@ -149,14 +149,14 @@ def _compare(
     return rates
 
 
-def _answer(table: pa.Table, stream: pa.Table) -> tuple[int, int]:
+def answer_to(table: pa.Table, stream: pa.Table, columns: list[str] = COLUMNS) -> Fingerprint:
     """Return the fingerprint of the right answer, by direct addressing: keys are 0 … n - 1."""
-    by_key = np.empty(table.num_rows, np.int64)
-    by_key[table["k"].to_numpy()] = table["c0"].to_numpy()
-    joined = pa.record_batch(
-        {"c0": by_key[stream["k"].to_numpy()], "quantity": stream["quantity"].to_numpy()}
-    )
-    return fingerprint([joined])
+    rows = np.empty(table.num_rows, np.int64)
+    rows[table["k"].to_numpy()] = np.arange(table.num_rows)
+    wanted = rows[stream["k"].to_numpy()]
+    added = {name: table[name].to_numpy()[wanted] for name in columns}
+    joined = {**{name: stream[name].to_numpy() for name in stream.column_names}, **added}
+    return fingerprint([pa.record_batch(joined)])
 
 
 def _best_rates(contestants: dict[str, Contestant]) -> dict[str, float]:

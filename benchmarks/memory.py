@@ -64,8 +64,10 @@ def _growth(path: str, budget: int) -> int:
 
 
 def _join(relation: ss.Relation, budget: int, rows: int) -> None:
-    options = {"on": "k", "columns": ["c0", "c1"], "memory": budget, "algorithm": "meshjoin"}
-    joined = ss.join(_stream(relation.row_count, rows), relation, **options)  # type: ignore[arg-type]
+    # An inner join: R has every key, so a row that is not there has lost its match.
+    options = {"on": "k", "how": "inner", "columns": ["c0", "c1"], "algorithm": "meshjoin"}
+    source = _stream(relation.row_count, rows)
+    joined = ss.join(source, relation, memory=budget, **options)  # type: ignore[arg-type]
     assert sum(batch.num_rows for batch in joined) == rows
 
 

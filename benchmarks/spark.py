@@ -76,11 +76,11 @@ def _compare(data: SparkData, relation: ss.Relation, columns: list[str]) -> None
     )
     seconds: dict[str, float] = {}
     failures = {}
-    answer = _fingerprint(contestants["plain: sort-merge join"](data.all_batches()), columns)
+    answer = _fingerprint(contestants["plain: sort-merge join"](data.all_batches()))
     for name, join in contestants.items():
         try:
             if not name.startswith("limit"):
-                _check(name, _fingerprint(join(data.all_batches()), columns), answer)
+                _check(name, _fingerprint(join(data.all_batches())), answer)
             seconds[name] = _steady_seconds(join(data.stream()))
         except (PySparkException, Py4JJavaError) as error:  # a plain join that runs out of memory
             found = re.search(r"OutOfMemoryError[^\n]*", str(error))
@@ -112,10 +112,16 @@ def _identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _fingerprint(joined: DataFrame, columns: list[str]) -> object:
-    """Return the row count and the sum of the rows' hashes: equal for equal multisets of rows."""
-    row_hash = F.xxhash64("product_id", "quantity", "price", *columns).cast("decimal(38,0)")
-    return joined.agg(F.count("*"), F.sum(row_hash)).collect()[0]
+def _fingerprint(joined: DataFrame) -> object:
+    """Return the columns, the row count and the sum of the rows' hashes, over all columns.
+
+    A null does not change a hash, so whether each value is one is hashed as well.
+    """
+    names = sorted(joined.columns)
+    are_null = [F.isnull(name) for name in names]
+    row_hash = F.xxhash64(*names, *are_null).cast("decimal(38,0)")
+    types = [(name, joined.schema[name].dataType) for name in names]
+    return types, joined.agg(F.count("*"), F.sum(row_hash)).collect()[0]
 
 
 def _steady_seconds(joined: DataFrame) -> float:

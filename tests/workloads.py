@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import tempfile
 import uuid
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
 
@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 import semistream as ss
 from semistream.embedded import prepare
 from semistream.testing import nested_loop_join, same_rows
+from tests.oracle import duckdb_join
+from tests.scratch import new_folder
 
+_MOST_PAIRS = 60_000  # that the nested loop looks at
 EPOCH = datetime.datetime(2020, 1, 1)
 
 # From a small integer to a key of each kind; distinct integers give distinct keys.
@@ -55,18 +58,40 @@ class Workload:
     how: str
     with_nested: bool
     by_frequency: bool = False
+    skews: tuple[float, ...] = ()  # of the stream's phases, in place of `skew`; other keys in each
+    rows_per_key: int = 0  # the same for all keys of R, unless 0
+    run_rows: int = 0  # that one key of R has besides, over several pages
+    wide_bytes: int = 0  # the text of R's first and most popular keys, unless 0
 
+    @lru_cache(maxsize=64)  # noqa: B019 - one algorithm after the other asks for the same
     def tables(self) -> tuple[pa.Table, pa.Table]:
         rng = np.random.default_rng(self.seed)
-        if self.unique:
-            ids = rng.permutation(max(self.domain, self.relation_rows))[: self.relation_rows]
-        else:
-            ids = rng.integers(0, self.domain, self.relation_rows)
-        weights = 1.0 / np.arange(1, self.domain + 1) ** self.skew
-        wanted = rng.choice(self.domain, self.stream_rows, p=weights / weights.sum())
+        ids = self._relation_ids(rng)
+        skews = self.skews or (self.skew,)
+        counts = [len(part) for part in np.array_split(np.arange(self.stream_rows), len(skews))]
+        wanted = np.concatenate(
+            [
+                (self._zipf(rng, skew, count) + phase * self.domain // len(skews)) % self.domain
+                for phase, (skew, count) in enumerate(zip(skews, counts, strict=True))
+            ]
+        )
         # Half the domain again lies beyond R's: keys that are missing from it.
         wanted = np.where(rng.random(self.stream_rows) < 0.15, wanted + self.domain * 3, wanted)
         return self._stream(rng, wanted), self._relation(rng, ids)
+
+    def _relation_ids(self, rng: np.random.Generator) -> Any:
+        if self.rows_per_key:
+            keys = rng.permutation(self.domain)[: self.relation_rows // self.rows_per_key]
+            ids = np.repeat(keys, self.rows_per_key)
+        elif self.unique:
+            ids = rng.permutation(max(self.domain, self.relation_rows))[: self.relation_rows]
+        else:
+            ids = rng.integers(0, self.domain, self.relation_rows)
+        return np.append(ids, np.full(self.run_rows, 1, ids.dtype))
+
+    def _zipf(self, rng: np.random.Generator, skew: float, count: int) -> Any:
+        weights = 1.0 / np.arange(1, self.domain + 1) ** skew
+        return rng.choice(self.domain, count, p=weights / weights.sum())
 
     def _relation(self, rng: np.random.Generator, ids: Any) -> pa.Table:
         n = len(ids)
@@ -74,9 +99,15 @@ class Workload:
         columns = self._keys(rng, ids, "r")
         columns["number"] = pa.array(rng.integers(-9, 9, n), pa.int64(), mask=rng.random(n) < 0.2)
         columns["flag"] = pa.array(rng.random(n) < 0.5)
-        columns["word"] = pa.array(
-            [None if rng.random() < 0.1 else words[i] for i in rng.integers(0, 5, n)], pa.string()
-        )
+        texts = [None if rng.random() < 0.1 else words[i] for i in rng.integers(0, 5, n)]
+        if self.wide_bytes:
+            wide = [chr(97 + i % 26) * self.wide_bytes for i in range(n)]
+            popular = ids < self.domain // 8
+            texts = [
+                w if is_popular else t
+                for w, t, is_popular in zip(wide, texts, popular, strict=True)
+            ]
+        columns["word"] = pa.array(texts, pa.string())
         if self.with_nested:
             nested = [None if i % 7 == 0 else {"x": i, "y": ["p"] * (i % 3)} for i in range(n)]
             dtype = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))])
@@ -113,7 +144,7 @@ class Workload:
         return list(self.on.values())
 
     def build(self, relation: pa.Table) -> ss.Relation:
-        folder = tempfile.mkdtemp(prefix="semistream-test-")
+        folder = new_folder()
         order: dict[str, Any] = {}
         if self.by_frequency:
             sample = self.tables()[0].select(list(self.on)).rename_columns(self.key)
@@ -129,6 +160,13 @@ class Workload:
                 **order,
             )
 
+    @lru_cache(maxsize=64)  # noqa: B019
+    def joined(self) -> pa.Table:
+        """Return the right answer: by the nested loop if it is small, else by DuckDB."""
+        stream, table = self.tables()
+        join = nested_loop_join if len(stream) * len(table) <= _MOST_PAIRS else duckdb_join
+        return join(stream, table, on=self.on, how=self.how)
+
     def batches(self, stream: pa.Table) -> list[pa.RecordBatch]:
         return stream.to_batches(max_chunksize=self.batch_rows)
 
@@ -142,8 +180,8 @@ def run(operator: Any, batches: Any) -> pa.Table | None:
 def check_against_oracle(
     workload: Workload, relation: ss.Relation, algorithm: str, memory: int | str
 ) -> Any:
-    """Join, compare with the nested loop, and return the operator that ran."""
-    stream, table = workload.tables()
+    """Join, compare with the oracle, and return the operator that ran."""
+    stream, _ = workload.tables()
     operator, batches = prepare(
         workload.batches(stream),
         relation,
@@ -152,7 +190,7 @@ def check_against_oracle(
         memory=memory,
         algorithm=algorithm,
     )
-    expected = nested_loop_join(stream, table, on=workload.on, how=workload.how)
+    expected = workload.joined()
     if operator is None:
         assert expected.num_rows == 0
         return None

@@ -65,10 +65,44 @@ def _joined(row: list[Any], matches: list[list[Any]], how: str, added: int) -> l
 
 
 def same_rows(left: pa.Table, right: pa.Table) -> bool:
-    """Whether two tables hold the same rows the same number of times, in whatever order."""
-    if left.schema.names != right.schema.names:
+    """Whether two tables have the same columns, and the same rows the same number of times.
+
+    The order of rows does not matter; names, order and types of columns do. Whether a field is
+    nullable and what its metadata say does not: a join makes columns nullable, and no value
+    differs by it. Values are equal if they print alike, so NaN equals NaN and 0.0 is not -0.0.
+    Both tables are validated in full first, which raises `pyarrow.ArrowInvalid` for one whose
+    offsets or encodings are broken.
+
+    >>> ones = pa.table({"id": [1, 1, 2]})
+    >>> same_rows(ones, pa.table({"id": [2, 1, 1]}))
+    True
+    >>> same_rows(ones, ones.cast(pa.schema([("id", pa.int32())])))
+    False
+    """
+    for table in (left, right):
+        table.validate(full=True)
+    if _columns(left) != _columns(right):
         return False
     return _counted(left) == _counted(right)
+
+
+def _columns(table: pa.Table) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, _nullable(field.type)) for field in table.schema]
+
+
+def _nullable(dtype: pa.DataType) -> pa.DataType:
+    """Return the type with all inner fields nullable and without metadata."""
+    if pa.types.is_struct(dtype):
+        return pa.struct([(field.name, _nullable(field.type)) for field in dtype.fields])
+    if pa.types.is_map(dtype):
+        return pa.map_(_nullable(dtype.key_type), _nullable(dtype.item_type), dtype.keys_sorted)
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.list_(_nullable(dtype.value_type), dtype.list_size)
+    if pa.types.is_list(dtype):
+        return pa.list_(_nullable(dtype.value_type))
+    if pa.types.is_large_list(dtype):
+        return pa.large_list(_nullable(dtype.value_type))
+    return dtype
 
 
 def _counted(table: pa.Table) -> Counter[str]:

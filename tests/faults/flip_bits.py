@@ -11,10 +11,11 @@ from pathlib import Path
 from shutil import copytree, rmtree
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import semistream as ss
 from semistream.errors import CorruptRelationError, RelationFormatError
-from semistream.testing import same_rows
+from semistream.testing import nested_loop_join, same_rows
 
 
 def join(location: Path, stream: pa.Table) -> pa.Table:
@@ -42,9 +43,10 @@ def outcome(location: Path, stream: pa.Table, expected: pa.Table) -> str:
         return f"{type(error).__name__}: {error}"[:60]
 
 
-def main(location: Path, name: str, step: int, copies: Path) -> None:
+def main(location: Path, name: str, step: int, copies: Path, table: Path) -> None:
     stream = pa.table({"id": list(range(0, 70, 3))})
-    expected = join(location, stream)
+    expected = nested_loop_join(stream, pq.read_table(table), on="id")
+    assert same_rows(join(location, stream), expected), "wrong before any damage"
     outcomes: Counter[str] = Counter()
     for at in range(0, (location / name).stat().st_size, step):
         print(at, file=sys.stderr, end=" ")
@@ -55,4 +57,4 @@ def main(location: Path, name: str, step: int, copies: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), Path(sys.argv[5]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import semistream as ss
@@ -189,11 +190,12 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, name: str, step: int) -> 
     """Wherever the bit is, the join names the damage or is not touched by it."""
     folder = tmp_path / "r.rel"
     table = TABLE[:60].select(["id", "text"])
+    pq.write_table(table, tmp_path / "table.parquet")
     relation = ss.build_relation(table, folder, key="id", partitions=1, page_size=200)
     file = file_of(relation, name) if "." in name else part_of(relation, name, 0)
     program = [sys.executable, "-m", "tests.faults.flip_bits", folder, file.relative_to(folder)]
     done = subprocess.run(
-        [*program, str(step), tmp_path / "copies"],
+        [*program, str(step), tmp_path / "copies", tmp_path / "table.parquet"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -12,7 +12,9 @@ import semistream as ss
 from semistream.cli.main import main
 from semistream.testing import same_rows
 from semistream.workload.registry import make_workload
+from tests.oracle import duckdb_join
 from tests.services.kafka import broker, fetch_jars
+from tests.spark.frames import with_spark_types
 from tests.spark.services import environment, run_driver
 
 ROWS = 20_000
@@ -49,5 +51,5 @@ def test_a_topic_is_joined_by_spark(server: str, jars: Path, tmp_path: Path) -> 
     assert sum(taken) == ROWS
 
     sales = pa.Table.from_batches([workload.stream_rows(0, ROWS)])
-    expected = sales.join(products, "k", join_type="left outer")
+    expected = with_spark_types(duckdb_join(sales, products, on="k"))
     assert same_rows(pq.read_table(tmp_path / "out"), expected)

@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tests.spark.services import JVM_FOR_SHORT_LIVES
+from tests.spark.services import JVM_FOR_SHORT_LIVES, PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +32,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = builder.getOrCreate()
     yield session
     session.stop()
+    _stop_jvm()
+
+
+def _stop_jvm() -> None:
+    """Wait until the JVM has ended, which removes its temporary files only then."""
+    gateway, SparkContext._gateway = SparkContext._gateway, None
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(PATIENCE_SECONDS)

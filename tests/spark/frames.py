@@ -40,6 +40,13 @@ def from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:
         return spark.createDataFrame(table)
 
 
+def with_spark_types(table: pa.Table) -> pa.Table:
+    """Return the table as Spark hands it back: it has no binaries of a fixed size."""
+    fixed = pa.types.is_fixed_size_binary
+    fields = [f.with_type(pa.binary()) if fixed(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
 @contextmanager
 def conf(spark: SparkSession, key: str, value: str) -> Iterator[None]:
     """Set a setting of the session for a while."""

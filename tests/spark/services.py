@@ -32,7 +32,7 @@ def environment(**changes: str) -> dict[str, str]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "JAVA_TOOL_OPTIONS": JVM_FOR_SHORT_LIVES,
+        "JAVA_TOOL_OPTIONS": f"{os.environ['JAVA_TOOL_OPTIONS']} {JVM_FOR_SHORT_LIVES}",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         **changes,

@@ -242,14 +242,15 @@ class Bench:
         return measured, plan, measured.own_rate if device is None else measured.rate
 
     @cached_property
-    def _added_by_key(self) -> pa.Array:
-        """What each key is to be given, by key."""
-        table = self.workload.relation().select(["k", ADDED[0]]).sort_by("k")
-        return table.column(ADDED[0]).combine_chunks()
+    def _added_by_key(self) -> list[pa.Array]:
+        """What each key is to be given, by key, column by column."""
+        table = self.workload.relation().select(["k", *ADDED]).sort_by("k")
+        return [table.column(name).combine_chunks() for name in ADDED]
 
     def _check(self, batch: pa.RecordBatch) -> None:
-        if not batch.column(ADDED[0]).equals(self._added_by_key.take(batch.column("k"))):
-            raise AssertionError("a join gave a tuple the row of another key")
+        for name, by_key in zip(ADDED, self._added_by_key, strict=True):
+            if not batch.column(name).equals(by_key.take(batch.column("k"))):
+                raise AssertionError(f"a join gave a tuple another key's {name}")
 
     def _spell(self, algorithm: str) -> Spell:
         # A cache must have learnt what it can before it is measured.

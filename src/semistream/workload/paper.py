@@ -1,10 +1,12 @@
 """The first paper's workload (`meshjoin.txt`, table 2): R of 120-byte rows, S of 20-byte rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from semistream.workload.zipf import scatter, zipf_ranks
 
@@ -48,12 +50,41 @@ class PaperWorkload:
         )
 
 
-def fingerprint(batches: list[pa.RecordBatch], column: str = "c0") -> tuple[int, int]:
-    """Return the row count and an order-free checksum that binds each row's two sides together."""
-    rows = checksum = 0
+Fingerprint: TypeAlias = tuple[int, int, tuple[str, ...]]
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+
+
+def fingerprint(batches: Iterable[pa.RecordBatch]) -> Fingerprint:
+    """Return the row count, the sum of the rows' hashes, and the columns with their types.
+
+    A row's hash binds the values of all its columns together, so that one that is wrong, or on
+    another row, changes it. The order of rows and columns does not matter. For columns of numbers
+    without nulls.
+    """
+    count = checksum = 0
+    columns: set[tuple[str, ...]] = set()
     for batch in batches:
-        rows += batch.num_rows
-        added = batch.column(column).to_numpy().astype(np.uint64)
-        quantity = batch.column("quantity").to_numpy().astype(np.uint64)
-        checksum += int((added * quantity).sum(dtype=np.uint64))
-    return rows, checksum % 2**64
+        names = sorted(batch.schema.names)
+        count += batch.num_rows
+        hashes = np.zeros(batch.num_rows, np.uint64)
+        for name in names:
+            hashes = _mixed(hashes ^ _bits(batch.column(name)))
+        checksum += int(hashes.sum(dtype=np.uint64))
+        columns.add(tuple(f"{name} {batch.schema.field(name).type}" for name in names))
+    assert len(columns) <= 1, f"batches differ in their columns: {columns}"
+    return count, checksum % 2**64, next(iter(columns), ())
+
+
+def _bits(column: pa.Array) -> NDArray[np.uint64]:
+    assert not column.null_count, "a fingerprint is for columns without nulls"
+    values = column.to_numpy()
+    bits: NDArray[np.uint64] = values.view(f"u{values.itemsize}").astype(np.uint64)
+    return bits
+
+
+def _mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return hashes in which each bit depends on many; 0 does not stay 0."""
+    hashes = (hashes + np.uint64(1)) * _FACTOR
+    mixed: NDArray[np.uint64] = (hashes ^ (hashes >> _HALF)) * _FACTOR
+    return mixed ^ (mixed >> _HALF)

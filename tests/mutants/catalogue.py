@@ -1,0 +1,362 @@
+"""The mutants: each a single edit that makes the product wrong, and the tests that must notice.
+
+An edit is a text that occurs exactly once in its file, and what takes its place. Keep the texts
+short, so that they outlive changes around them; one that is no longer found is an error of the run.
+"""
+
+from dataclasses import dataclass
+
+_CONTRACT = "tests/contract/test_operators.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One edit, and the tests of which at least one must fail with it."""
+
+    name: str
+    file: str  # below src/semistream
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def short(*algorithms: str) -> tuple[str, ...]:
+    """Return the contract under short memory, for some algorithms."""
+    return tuple(f"{_CONTRACT}::test_oracle_when_memory_is_short[{a}]" for a in algorithms)
+
+
+def contract(test: str, *parameters: str) -> tuple[str, ...]:
+    """Return a test of the contract suite, for some parameters."""
+    return tuple(f"{_CONTRACT}::{test}[{p}]" for p in parameters)
+
+
+MUTANTS = (
+    # joins: the scans
+    Mutant(
+        "MESHJOIN: a batch leaves one read early",
+        "joins/meshjoin.py",
+        "== self.settings.reads_per_cycle else 0",
+        "== max(1, self.settings.reads_per_cycle - 1) else 0",
+        short("meshjoin"),
+    ),
+    Mutant(
+        "MESHJOIN: a cycle of several reads leaves out the last",
+        "joins/meshjoin.py",
+        "% self.settings.reads_per_cycle",
+        "% max(1, self.settings.reads_per_cycle - 1)",
+        short("rmeshjoin"),
+    ),
+    Mutant(
+        "window join: the window is not drained at the end of the stream",
+        "joins/operator.py",
+        "while not (stream.is_exhausted and self._window.count == 0):",
+        "while not stream.is_exhausted:",
+        short("meshjoin"),
+    ),
+    # joins: what all share
+    Mutant(
+        "a tuple whose code another key shares is no miss",
+        "joins/operator.py",
+        "slots[known & kernels.MATCHED == 0]",
+        "slots[known == 0]",
+        ("tests/unit/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
+    ),
+    Mutant(
+        "a code that another key has is learnt as missing",
+        "joins/operator.py",
+        "|= kernels.SHARES_CODE",
+        "|= 0",
+        ("tests/unit/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
+    ),
+    Mutant(
+        "hashed keys are not compared",
+        "joins/operator.py",
+        "if not same.all():",
+        "if False:",
+        ("tests/unit/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
+    ),
+    Mutant(
+        "rows without a key are looked up",
+        "joins/stream.py",
+        "has_key & self._may_hold(codes)",
+        "self._may_hold(codes)",
+        contract("test_intermittent_input", "meshjoin"),
+    ),
+    Mutant(
+        "a lone row that cannot match is dropped",
+        "joins/stream.py",
+        "_hopeless:\n            self._hopeless.append(",
+        "_hopeless and hopeless > 1:\n            self._hopeless.append(",
+        contract("test_batch_sizes_do_not_matter", "meshjoin-left-1"),
+    ),
+    Mutant(
+        "a slot that held a null stays null",
+        "joins/rows.py",
+        "1 if validity is None else validity",
+        "self._validity[slots] if validity is None else validity",
+        ("tests/unit/test_rows.py", *short("hybridjoin")),
+    ),
+    Mutant(
+        "nested rows come out in the order of their chunks",
+        "joins/rows.py",
+        "back[order] = np.arange(len(order))",
+        "back[:] = np.arange(len(order))",
+        short("meshjoin"),
+    ),
+    Mutant(
+        "pages of an extent without nulls are all null",
+        "joins/diskbuffer.py",
+        "out[:] = 1",
+        "out[:] = 0",
+        ("tests/unit/test_relation.py",),
+    ),
+    # joins: the front stages
+    Mutant(
+        "front stage: a key of several wide rows loses some of them",
+        "joins/frontstage.py",
+        "while fitting and self._same_key(",
+        "while False and self._same_key(",
+        ("tests/unit/test_frontstage.py::test_keys_of_wide_rows_are_kept_whole",),
+    ),
+    Mutant(
+        "front stage: the same, in the contract suite",
+        "joins/frontstage.py",
+        "while fitting and self._same_key(",
+        "while False and self._same_key(",
+        short("clairvoyant"),
+    ),
+    Mutant(
+        "front stage: rows for which there was no room count as cached",
+        "joins/frontstage.py",
+        "kernels.evict(places[fitting:],",
+        "kernels.evict(places[:0],",
+        short("cmeshjoin", "chybridjoin"),
+    ),
+    Mutant(
+        "front stage: of a key of several rows the first is stored for each",
+        "joins/frontstage.py",
+        "whole[candidates]] + nth",
+        "whole[candidates]]",
+        short("cmeshjoin"),
+    ),
+    Mutant(
+        "front stage: a run of rows that goes on elsewhere is cached as a whole key",
+        "joins/front_kernels.py",
+        "is_whole = first > 0 and",
+        "is_whole = first == 0 or",
+        ("tests/unit/test_frontstage.py::test_only_whole_keys_are_counted",),
+    ),
+    Mutant(
+        "front stage: a key that makes way leaves rows behind",
+        "joins/front_kernels.py",
+        "if table[at, w] == code:",
+        "if w == way:",
+        short("cmeshjoin", "chybridjoin"),
+    ),
+    Mutant(
+        "pinned pages: a key that goes on on the next page is answered at once",
+        "joins/pinned.py",
+        "places[codes == self._index.first_code_after(homes)] = _NOWHERE",
+        "pass",
+        short("xhybridjoin"),
+    ),
+    Mutant(
+        "pinned pages: a page that gave way still counts as pinned",
+        "joins/pinned.py",
+        "self._place_of[self._page_at[place]] = _NOWHERE",
+        "pass",
+        short("xhybridjoin"),
+    ),
+    # joins: the index
+    Mutant(
+        "index joins: tuples leave before the last of their pages",
+        "joins/indexjoin.py",
+        "self._index.end(settled - 1) > last",
+        "self._index.end(settled - 1) > last + 1",
+        short("hybridjoin", "binlj"),
+    ),
+    Mutant(
+        "index joins: the last page of a long run is not read",
+        "joins/indexjoin.py",
+        "range(home, end, self._pages_per_read)",
+        "range(home, max(home + 1, end - 1), self._pages_per_read)",
+        short("hybridjoin", "inlj"),
+    ),
+    Mutant(
+        "page index: a key of many pages ends on the second",
+        "joins/pageindex.py",
+        'codes[1:], "right")',
+        'codes[1:], "left")',
+        short("hybridjoin", "inlj"),
+    ),
+    Mutant(
+        "page kernels: a match is skipped when the output is full",
+        "joins/room_kernels.py",
+        "return found, row\n",
+        "return found, row + 1\n",
+        short("hybridjoin"),
+    ),
+    # joins: the hash table
+    Mutant(
+        "hash table: a tuple that has just left is found",
+        "joins/kernels.py",
+        "& (age < live) &",
+        "& (age <= live) &",
+        ("tests/unit/test_kernels.py",),
+    ),
+    Mutant(
+        "hash table: a match is skipped when the output is full",
+        "joins/kernels.py",
+        "resume = row\n",
+        "resume = row + 1\n",
+        ("tests/unit/test_kernels.py",),
+    ),
+    # relation
+    Mutant(
+        "build: rows without a key are kept",
+        "relation/build.py",
+        "np.where(has_key, codes % len(self._batches), -1)",
+        "codes % len(self._batches)",
+        ("tests/unit/test_relation.py::test_only_rows_without_a_key",),
+    ),
+    Mutant(
+        "writer: a hot key whose rows come in two batches is cut in two",
+        "relation/writer.py",
+        "may_go_on = self._hot.holds(codes[-1:])[0]",
+        "may_go_on = False",
+        (
+            "tests/unit/test_frequency_order.py::test_the_index_finds_every_hot_row_and_the_bounds_all_others",
+        ),
+    ),
+    Mutant(
+        "writer: a page that is exactly full begins another",
+        "relation/writer.py",
+        "filled + sizes[i] > page_bytes",
+        "filled + sizes[i] >= page_bytes",
+        ("tests/unit/test_relation.py::test_cut_pages",),
+    ),
+    Mutant(
+        "hot keys: one row less than the share is hot",
+        "relation/hot.py",
+        "<= most_hot_rows(row_count)",
+        "< most_hot_rows(row_count)",
+        ("tests/unit/test_frequency_order.py::test_the_choice_of_hot_keys",),
+    ),
+    Mutant(
+        "reader: hot pages are read from where clustered ones lie",
+        "relation/reader.py",
+        "return np.roll(offsets, hot_pages)",
+        "return offsets",
+        ("tests/formats",),
+    ),
+    Mutant(
+        "reader: damaged pages are not noticed",
+        "relation/reader.py",
+        "!= checksums[i]:",
+        "!= checksums[i] and False:",
+        ("tests/faults/test_damage.py::test_flipped_value",),
+    ),
+    Mutant(
+        "reader: the greatest key is taken for missing",
+        "relation/reader.py",
+        "(codes <= last)",
+        "(codes < last)",
+        short("meshjoin"),
+    ),
+    Mutant(
+        "manifest: the first release's cannot be read",
+        "relation/layout.py",
+        'body.get("order", "key")',
+        'body["order"]',
+        ("tests/formats",),
+    ),
+    Mutant(
+        "manifest: a damaged one is believed",
+        "relation/layout.py",
+        'body.pop("checksum") != _checksum(body)',
+        'body.pop("checksum") is None',
+        ("tests/faults/test_damage.py::test_no_flipped_bit_goes_unnoticed[manifest.json-7]",),
+    ),
+    # keys, columns, memory
+    Mutant(
+        "keys: only the last column of a key may be null",
+        "keys.py",
+        "has_key &= validity.view(np.bool_)",
+        "has_key = validity.view(np.bool_)",
+        ("tests/unit/test_keys.py", *short("hybridjoin")),
+    ),
+    Mutant(
+        "keys: only the last column of a key is compared",
+        "keys.py",
+        "same &= pc.equal(a, b)",
+        "same = pc.equal(a, b)",
+        ("tests/unit/test_keys.py",),
+    ),
+    Mutant(
+        "columns: a slice of texts begins at the start of its buffer",
+        "columns.py",
+        "[offsets[0] : offsets[-1]]",
+        "[: offsets[-1] - offsets[0]]",
+        ("tests/unit/test_columns.py",),
+    ),
+    Mutant(
+        "columns: a slice of numbers begins at the start of its buffer",
+        "columns.py",
+        "start = storage.offset * dtype.itemsize",
+        "start = 0",
+        ("tests/unit/test_columns.py",),
+    ),
+    Mutant(
+        "ledger: the peak is what is held last",
+        "memory.py",
+        "max(self.peak_bytes, self.held_bytes)",
+        "self.held_bytes",
+        ("tests/unit/test_memory.py",),
+    ),
+    Mutant(
+        "ledger: the last byte of a budget cannot be reserved",
+        "memory.py",
+        "if delta_bytes > self.available_bytes:",
+        "if delta_bytes >= self.available_bytes > 0:",
+        ("tests/unit/test_memory.py",),
+    ),
+    # advice
+    Mutant(
+        "auto: the batch at which it changes its mind is lost",
+        "advice/auto.py",
+        "self._pending = batch\n",
+        "self._pending = None\n",
+        short("auto"),
+    ),
+    Mutant(
+        "auto: any demand is another one",
+        "advice/auto.py",
+        "max(moves) > _MOVED",
+        "max(moves) >= 0",
+        ("tests/unit/test_auto.py::test_choices_are_remembered",),
+    ),
+    Mutant(
+        "auto: the peak of two joins is the sum of theirs",
+        "advice/auto.py",
+        'max(a, b) if "peak" in',
+        'a + b if "peak" in',
+        ("tests/unit/test_auto.py::test_changes_lose_nothing",),
+    ),
+    # spark
+    Mutant(
+        "enrich: each task gets the whole budget",
+        "spark/enrichment.py",
+        "memory_bytes // relation.partition_count",
+        "memory_bytes",
+        (
+            "tests/spark/test_enrich.py::test_a_budget_too_small_for_all_of_r_is_refused_on_the_driver",
+        ),
+    ),
+    Mutant(
+        "enrich: a task joins the partition of its own number",
+        "spark/enrichment.py",
+        "partition = first.column(first.num_columns - 1)[0].as_py()",
+        'partition = __import__("pyspark").TaskContext.get().partitionId()',
+        ("tests/spark/test_enrich.py::test_coalesce_after_the_join",),
+    ),
+)
