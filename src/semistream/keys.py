@@ -19,11 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
 from semistream.columns import plain_array, plain_type, split_bytes, split_fixed, split_validity
 from semistream.errors import KeyTypeError
+from semistream.jit import njit
 
 SPARK_SEED = 42
 

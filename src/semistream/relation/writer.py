@@ -17,7 +17,6 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from semistream.columns import (
@@ -28,6 +27,7 @@ from semistream.columns import (
     split_fixed,
     width_bytes,
 )
+from semistream.jit import njit
 from semistream.relation.hot import HotKeys
 from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
 from semistream.relation.storage import Store
