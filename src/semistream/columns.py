@@ -78,12 +78,19 @@ def plain_array(array: pa.Array) -> pa.Array:
     if wanted == array.type:
         return array
     if pa.types.is_dictionary(array.type):
-        return plain_array(array.dictionary_decode())
+        return plain_array(array.dictionary).take(array.indices)
     if pa.types.is_run_end_encoded(array.type):
-        return plain_array(pc.run_end_decode(array))
+        return _plain_runs(array)
     if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
         return _plain_list(array, wanted)
     return array.cast(wanted)
+
+
+def _plain_runs(array: pa.Array) -> pa.Array:
+    """Return runs as one value per row; Arrow's own decoder knows no views."""
+    rows = np.arange(array.offset, array.offset + len(array))
+    runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
+    return plain_array(array.values).take(pa.array(runs))
 
 
 def _plain_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:

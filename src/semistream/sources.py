@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyarrow import dataset
 
 from semistream.errors import OptionError
+from semistream.plain import plain_batches
 
 
 class ArrowStream(Protocol):
@@ -41,18 +42,19 @@ def open_reader(source: object) -> pa.RecordBatchReader | None:
 
 
 def open_stream(source: Stream) -> tuple[pa.Schema | None, Iterable[pa.RecordBatch]]:
-    """Return the stream's schema and its batches; there is no schema if there is no batch.
+    """Return the stream's schema and its batches, made plain; no schema if there is no batch.
 
-    A table or reader knows its schema. From any other iterable the first batch is taken to learn it.
+    A table or reader knows its schema. From any other iterable the first batch is taken, to learn
+    it.
     """
     reader = open_reader(source)
     if reader is not None:
-        return reader.schema, reader
+        return reader.schema, chain.from_iterable(map(plain_batches, reader))
     batches = _batches_of(source)
     first = next(batches, None)
     if first is None:
         return None, ()
-    return first.schema, chain([first], batches)
+    return first.schema, chain.from_iterable(map(plain_batches, chain([first], batches)))
 
 
 def _batches_of(source: Any) -> Iterator[pa.RecordBatch]:

@@ -50,7 +50,7 @@ def package(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(tmp_path: Path, package: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the program where the package and the home are read-only, and so is `tmp` if it exists."""
+    """Run the program where neither the package nor the home can be written to."""
     home = tmp_path / "home"
     home.mkdir(exist_ok=True)
     home.chmod(0o555)

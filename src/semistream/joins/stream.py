@@ -1,9 +1,10 @@
 """The stream as the operators read it: a few tuples at a time, each with its key code.
 
 A `StreamBuffer` pulls a batch from the source only when it has none left, which is the
-back-pressure. It sorts out at once the tuples that cannot match anything: those without a key, and
-those whose code lies outside the relation's range or in an empty partition. An empty batch from the
-source means "nothing for now": the operator goes on with what it has.
+back-pressure. It sorts out at once the tuples that cannot match anything: those without a key, with
+a key that no row of R can have, or with a code outside the relation's range or in an empty
+partition. An empty batch from the source means "nothing for now": the operator goes on with what
+it has.
 
 Memory: the one batch that the source handed over, which is the source's.
 """
@@ -20,7 +21,7 @@ from semistream.errors import ColumnError, RoutingError
 from semistream.joins.rows import Slots
 from semistream.joins.spec import JoinSpec
 from semistream.joins.stopwatch import Stopwatch
-from semistream.keys import KeyCoder
+from semistream.keys import KeyCoder, count_null_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +182,12 @@ class StreamBuffer:
 
     def _accept(self, batch: pa.RecordBatch) -> None:
         self._check_schema(batch.schema)
-        codes, has_key = self._coder.codes([batch.column(i) for i in self._key])
+        key = [batch.column(i) for i in self._key]
+        codes, has_key = self._coder.codes(key)
         if self._routing:
             self._routing.check(codes[has_key])
         self.row_count += batch.num_rows
-        self.null_key_rows += len(has_key) - int(np.count_nonzero(has_key))
+        self.null_key_rows += count_null_keys(key)
         hopeful = has_key & self._may_hold(codes)
         tuples = Tuples(batch, codes)
         hopeless = len(hopeful) - int(np.count_nonzero(hopeful))
