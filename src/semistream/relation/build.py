@@ -26,12 +26,13 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import dataset
 
 from semistream.columns import plain_schema
 from semistream.errors import BuildError, ColumnError, OptionError, did_you_mean
 from semistream.keys import KeyCoder, check_same_type
 from semistream.plain import plain_batches
-from semistream.relation.files import open_path
+from semistream.relation.files import open_dataset, open_path
 from semistream.relation.gather import Gatherer
 from semistream.relation.hot import Candidates, HotKeys
 from semistream.relation.layout import (
@@ -135,6 +136,8 @@ def open_source(source: Any, name: str = "source") -> pa.RecordBatchReader:
     """Return a batch reader over any of the sources that need no Spark."""
     if isinstance(source, str | os.PathLike):
         return open_path(os.fspath(source))
+    if isinstance(source, dataset.FileSystemDataset):
+        return open_dataset(source)
     reader = open_reader(source)
     if reader is None:
         raise OptionError(

@@ -8,16 +8,18 @@ not so, the row is named instead.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from pyarrow import dataset
+from pyarrow import dataset, fs
 
 from semistream.errors import BuildError
 
 _BLOCK_BYTES = 1 << 20
+_BLANK_LINE = re.compile(rb"\n\r?\n")
+_SOURCE = re.compile(r".*Could not open CSV input source '(.+?)': Invalid: (.*)", re.DOTALL)
 _ROW = re.compile(r"Row #(\d+): ")
 _COLUMN = re.compile(r"In CSV column #(\d+): ")
 _VALUE = re.compile(r"CSV conversion error to (.+?): (invalid value '.*'|.*)", re.DOTALL)
@@ -33,15 +35,18 @@ def open_path(path: str) -> pa.RecordBatchReader:
     return _scan(path, "csv" if is_csv else "parquet")
 
 
+def open_dataset(files: dataset.FileSystemDataset) -> pa.RecordBatchReader:
+    """Return a reader over files that Arrow has found already."""
+    reader = files.scanner().to_reader()
+    file_format = files.format.default_extname
+    return pa.RecordBatchReader.from_batches(reader.schema, _batches(reader, files, file_format))
+
+
 def _scan(path: str, file_format: str) -> pa.RecordBatchReader:
     try:
-        files = dataset.dataset(path, format=file_format)
-        reader = files.scanner().to_reader()
+        return open_dataset(dataset.dataset(path, format=file_format))
     except (OSError, pa.ArrowInvalid) as error:
-        raise BuildError(
-            f"{path!r} cannot be read as a {file_format} file or folder: {error}"
-        ) from error
-    return pa.RecordBatchReader.from_batches(reader.schema, _batches(reader, files, file_format))
+        raise BuildError(_opening_message(path, file_format, str(error))) from error
 
 
 def _batches(
@@ -50,29 +55,70 @@ def _batches(
     try:
         yield from reader
     except (OSError, pa.ArrowInvalid) as error:
-        raise _described(files, file_format, error) from error
+        raise BuildError(_reading_message(files, file_format, str(error))) from error
 
 
-def _described(files: dataset.Dataset, file_format: str, error: Exception) -> BuildError:
-    """Return an error that says which file cannot be read, and where in it."""
+def _opening_message(path: str, file_format: str, said: str) -> str:
+    source = _SOURCE.search(said)
+    if source is None:
+        return f"{path!r} cannot be read as a {file_format} file or folder: {said}"
+    filesystem = fs.FileSystem.from_uri(path)[0] if "://" in path else fs.LocalFileSystem()
+    return _csv_message(_File(filesystem, source[1]), source[2])
+
+
+def _reading_message(files: dataset.Dataset, file_format: str, said: str) -> str:
+    """Return which file cannot be read, and where in it, by reading the files one by one."""
     for fragment in files.get_fragments():
         try:
             for _ in fragment.scanner(schema=files.schema).to_batches():
                 pass
-        except (OSError, pa.ArrowInvalid) as found:
-            if file_format == "csv":
-                return BuildError(_csv_message(fragment, str(found)))
-            return BuildError(f"{fragment.path!r} cannot be read as {file_format}: {found}")
-    return BuildError(f"a {file_format} file could not be read: {error}")
+        except (OSError, pa.ArrowInvalid) as error:
+            if file_format != "csv":
+                return f"{fragment.path!r} cannot be read as {file_format}: {error}"
+            file = _File(fragment.filesystem, fragment.path, _names(fragment))
+            return _csv_message(file, _SOURCE.sub(r"\2", str(error)))
+    return f"a {file_format} file could not be read: {said}"
 
 
-def _csv_message(fragment: Any, said: str) -> str:
+def _names(fragment: dataset.Fragment) -> list[str]:
+    try:
+        return list(fragment.physical_schema.names)
+    except (OSError, pa.ArrowInvalid):
+        return []
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A CSV file in which something cannot be read; the column names if they are known."""
+
+    filesystem: fs.FileSystem
+    path: str
+    names: Sequence[str] = ()
+
+    def column(self, index: int) -> str:
+        """Return how a column is called."""
+        return repr(self.names[index]) if index < len(self.names) else f"#{index + 1}"
+
+    def place(self, row: int) -> str:
+        """Return the line of a row, the header being the first; or the row, if rows are no lines."""
+        lines = 0
+        before = b"\n"
+        with self.filesystem.open_input_stream(self.path) as file:
+            while lines < row and (block := file.read(_BLOCK_BYTES)):
+                if b'"' in block or _BLANK_LINE.search(before + block):
+                    return f"row {row} (the header is row 1)"
+                lines += block.count(b"\n")
+                before = block[-2:]
+        return f"line {row}"
+
+
+def _csv_message(file: _File, said: str) -> str:
     row, column, value = _ROW.search(said), _COLUMN.search(said), _VALUE.search(said)
-    where = repr(fragment.path)
+    where = repr(file.path)
     if row:
-        where += f", {_place(fragment, int(row[1]))}"
+        where += f", {file.place(int(row[1]))}"
     if column:
-        where += f", column {_column_name(fragment, int(column[1]))}"
+        where += f", column {file.column(int(column[1]))}"
     if value is None:
         return f"{where}: {_ROW.sub('', said)}. {_parse_hint(said)}"
     return (
@@ -89,23 +135,3 @@ def _parse_hint(said: str) -> str:
             "CsvFileFormat(ParseOptions(newlines_in_values=True))), or convert the file to Parquet"
         )
     return "Correct the file, or convert it to Parquet"
-
-
-def _column_name(fragment: Any, index: int) -> str:
-    try:
-        return repr(fragment.physical_schema.names[index])
-    except (OSError, pa.ArrowInvalid):
-        return f"#{index + 1}"
-
-
-def _place(fragment: Any, row: int) -> str:
-    """Return the line of a row, which counts the header; or the row, where lines do not tell."""
-    lines = 0
-    before = b"\n"
-    with fragment.filesystem.open_input_stream(fragment.path) as file:
-        while lines < row and (block := file.read(_BLOCK_BYTES)):
-            if b'"' in block or b"\n\n" in before + block or b"\n\r\n" in before + block:
-                return f"row {row} (the header is row 1)"
-            lines += block.count(b"\n")
-            before = block[-2:]
-    return f"line {row}"
