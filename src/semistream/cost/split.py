@@ -82,7 +82,7 @@ def too_small(name: str, sizes: Sizes, budget_bytes: int, least: int, pages: int
         f"page{'s' * (pages > 1)}, "
         f"{format_bytes(sizes.window_base_bytes)} for waiting tuples and "
         f"{format_bytes(sizes.tuple_bytes)} for each of them, "
-        f"{format_bytes(LEAST_OUTPUT_ROWS * sizes.output_row_bytes)} for the output. Raise memory "
-        f"to {least} bytes or more, or build the relation with more partitions.",
+        f"{format_bytes(LEAST_OUTPUT_ROWS * sizes.output_row_bytes)} for the output.",
         least,
+        " or more, or build the relation with more partitions.",
     )

@@ -100,7 +100,7 @@ class _File:
         return repr(self.names[index]) if index < len(self.names) else f"#{index + 1}"
 
     def place(self, row: int) -> str:
-        """Return the line of a row, the header being the first; or the row, if rows are no lines."""
+        """Return the line of a row, the header being the first; the row, if rows are not lines."""
         lines = 0
         before = b"\n"
         with self.filesystem.open_input_stream(self.path) as file:
