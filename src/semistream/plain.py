@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 from semistream.columns import Encoding, encoding_of, plain_batch, plain_type, width_bytes
 
 PIECE_BYTES = 16 << 20  # of the columns that are made plain
+_VIEW_BYTES = 16
 
 
 def plain_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the batch's rows with every column in its `plain_type`; an empty batch as it is."""
+    """Yield the rows with every column in its `plain_type`; of an empty batch, an empty one."""
     sizes = [value_bytes(c) for c in batch.columns if plain_type(c.type) != c.type]
-    ends = np.cumsum(sum(sizes, np.zeros(batch.num_rows, np.int64)))
-    if not batch.num_rows or ends[-1] <= PIECE_BYTES:
-        yield plain_batch(batch)
+    if not sizes:  # all columns are plain
+        yield batch
         return
-    first = 0
-    while first < batch.num_rows:
-        before = ends[first - 1] if first else 0
+    ends = np.cumsum(sum(sizes))
+    last = 0
+    while last == 0 or last < batch.num_rows:
+        first, before = last, ends[last - 1] if last else 0
         last = max(first + 1, int(np.searchsorted(ends, before + PIECE_BYTES, side="right")))
         yield plain_batch(batch[first:last])
-        first = last
 
 
 def value_bytes(array: pa.Array) -> NDArray[np.int64]:
@@ -51,8 +51,8 @@ def value_bytes(array: pa.Array) -> NDArray[np.int64]:
     if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
         return _view_bytes(array)
     if isinstance(array, pa.StructArray):
-        none = np.zeros(len(array), np.int64)
-        return sum((value_bytes(field) for field in array.flatten()), none)
+        children = [value_bytes(array.field(i)) for i in range(array.type.num_fields)]
+        return sum(children, np.zeros(len(array), np.int64))
     if pa.types.is_nested(array.type):
         return _list_bytes(array)
     if encoding_of(array.type) is Encoding.BYTES:
@@ -62,9 +62,12 @@ def value_bytes(array: pa.Array) -> NDArray[np.int64]:
 
 
 def _view_bytes(array: pa.Array) -> NDArray[np.int64]:
-    """Return the lengths of views: a view is 16 bytes, the first four of them its length."""
-    words = np.frombuffer(array.buffers()[1], np.int32).reshape(-1, 4)
-    lengths = words[array.offset : array.offset + len(array), 0].astype(np.int64)
+    """Return the lengths of views: the first four bytes of each."""
+    if not len(array):
+        return np.zeros(0, np.int64)
+    first = _VIEW_BYTES * array.offset
+    words = np.frombuffer(array.buffers()[1], np.int32, 4 * len(array), first).reshape(-1, 4)
+    lengths = words[:, 0].astype(np.int64)
     return np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
 
 
@@ -75,17 +78,20 @@ def _lengths(array: pa.Array) -> NDArray[np.int64]:
 
 def _list_bytes(array: pa.Array) -> NDArray[np.int64]:
     """Return the bytes of lists and maps, as the sum of what is in them."""
+    if pa.types.is_union(array.type):
+        return np.full(len(array), array.nbytes // max(1, len(array)), np.int64)
     if isinstance(array, pa.MapArray):
         children = value_bytes(array.keys) + value_bytes(array.items)
-        bounds = array.offsets.to_numpy()
-    elif isinstance(array, pa.ListArray | pa.LargeListArray):
-        children, bounds = value_bytes(array.values), array.offsets.to_numpy()
-    elif pa.types.is_union(array.type):
-        return np.full(len(array), array.nbytes // max(1, len(array)), np.int64)
     else:
-        children = value_bytes(array.flatten())
-        lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-        bounds = np.append(0, np.cumsum(lengths))
-    ends = np.append(np.int64(0), np.cumsum(children))
-    sizes: NDArray[np.int64] = np.diff(ends[bounds])
+        children = value_bytes(array.values)
+    if isinstance(array, pa.FixedSizeListArray):
+        starts = np.arange(array.offset, array.offset + len(array)) * array.type.list_size
+        ends = starts + array.type.list_size
+    elif isinstance(array, pa.ListViewArray | pa.LargeListViewArray):
+        starts = array.offsets.to_numpy()
+        ends = starts + array.sizes.to_numpy()
+    else:
+        starts, ends = array.offsets.to_numpy()[:-1], array.offsets.to_numpy()[1:]
+    running = np.append(np.int64(0), np.cumsum(children))
+    sizes: NDArray[np.int64] = running[ends] - running[starts]
     return sizes
