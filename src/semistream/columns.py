@@ -54,17 +54,20 @@ def plain_type(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(dtype):
         return pa.struct([field.with_type(plain_type(field.type)) for field in dtype.fields])
     if pa.types.is_map(dtype):
-        return pa.map_(
-            plain_type(dtype.key_type),
-            dtype.item_field.with_type(plain_type(dtype.item_type)),
-            keys_sorted=dtype.keys_sorted,
-        )
+        key, item = plain_type(dtype.key_type), plain_type(dtype.item_type)
+        if (key, item) == (dtype.key_type, dtype.item_type):
+            return dtype
+        return pa.map_(key, dtype.item_field.with_type(item), keys_sorted=dtype.keys_sorted)
     if pa.types.is_fixed_size_list(dtype):
         return pa.list_(dtype.value_field.with_type(plain_type(dtype.value_type)), dtype.list_size)
     if pa.types.is_list(dtype) or pa.types.is_list_view(dtype):
         return pa.list_(dtype.value_field.with_type(plain_type(dtype.value_type)))
     if pa.types.is_large_list(dtype) or pa.types.is_large_list_view(dtype):
         return pa.large_list(dtype.value_field.with_type(plain_type(dtype.value_type)))
+    if pa.types.is_union(dtype):
+        members = [dtype.field(i) for i in range(dtype.num_fields)]
+        fields = [field.with_type(plain_type(field.type)) for field in members]
+        return pa.union(fields, dtype.mode, dtype.type_codes)
     return dtype
 
 
@@ -80,29 +83,78 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def plain_array(array: pa.Array) -> pa.Array:
-    """Return the array in its `plain_type`; a no-op for most."""
-    wanted = plain_type(array.type)
-    if wanted == array.type:
+    """Return the array in its `plain_type`; a no-op for most.
+
+    Part by part: Arrow's own cast of nested columns does not know all types that are not plain, and
+    makes invalid arrays of some list views.
+    """
+    dtype, wanted = array.type, plain_type(array.type)
+    if wanted == dtype:
         return array
-    if pa.types.is_dictionary(array.type):
-        return plain_array(array.dictionary_decode())
-    if pa.types.is_run_end_encoded(array.type):
-        return plain_array(pc.run_end_decode(array))
-    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
-        return _plain_list(array, wanted)
-    return array.cast(wanted)
+    if pa.types.is_dictionary(dtype):
+        return plain_array(array.dictionary).take(array.indices)
+    if pa.types.is_run_end_encoded(dtype):
+        return _plain_runs(array)
+    if pa.types.is_struct(dtype):
+        children = [plain_array(array.field(i)) for i in range(dtype.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=wanted.fields, mask=array.is_null())
+    if pa.types.is_fixed_size_list(dtype):
+        rows = slice(array.offset * dtype.list_size, (array.offset + len(array)) * dtype.list_size)
+        values = plain_array(array.values[rows])
+        return pa.FixedSizeListArray.from_arrays(values, type=wanted, mask=array.is_null())
+    if pa.types.is_union(dtype):
+        return _plain_union(array)
+    return _plain_list(array, wanted) if pa.types.is_nested(dtype) else array.cast(wanted)
+
+
+def _plain_union(array: pa.Array) -> pa.Array:
+    """Return a union of plain types; pyarrow's own `type_codes` ignores where a slice begins."""
+    dtype = array.type
+    rows = slice(array.offset, array.offset + len(array))
+    codes = pa.array(np.frombuffer(array.buffers()[1], np.int8)[rows])
+    children = [plain_array(array.field(i)) for i in range(dtype.num_fields)]
+    names = [dtype.field(i).name for i in range(dtype.num_fields)]
+    about = children, names, dtype.type_codes
+    if dtype.mode == "sparse":
+        return pa.UnionArray.from_sparse(codes, *about)
+    offsets = pa.array(np.frombuffer(array.buffers()[2], np.int32)[rows])
+    return pa.UnionArray.from_dense(codes, offsets, *about)
+
+
+def _plain_runs(array: pa.Array) -> pa.Array:
+    """Return runs as one value per row."""
+    rows = np.arange(array.offset, array.offset + len(array))
+    runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
+    return plain_array(array.values).take(pa.array(runs))
 
 
 def _plain_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return a list view as a list; Arrow's own cast of views is not to be trusted."""
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    kind = pa.LargeListArray if pa.types.is_large_list(wanted) else pa.ListArray
-    dtype = np.int64 if kind is pa.LargeListArray else np.int32
-    values = plain_array(array.flatten())
-    return kind.from_arrays(
-        pa.array(offsets.astype(dtype)), values, type=wanted, mask=array.is_null()
-    )
+    """Return a map, a list or a list view as a map or a list."""
+    nulls = array.is_null()
+    if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
+        values, bounds = _viewed_values(array)
+        return _list_type(wanted).from_arrays(bounds, values, type=wanted, mask=nulls)
+    bounds = array.offsets.to_numpy()
+    used = slice(bounds[0], bounds[-1])
+    offsets = pa.array(bounds - bounds[0])
+    if pa.types.is_map(wanted):
+        keys, items = plain_array(array.keys[used]), plain_array(array.items[used])
+        return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=nulls)
+    values = plain_array(array.values[used])
+    return _list_type(wanted).from_arrays(offsets, values, type=wanted, mask=nulls)
+
+
+def _viewed_values(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the values of list views back to back, and the bounds of each row's."""
+    sizes, starts = array.sizes.to_numpy(), array.offsets.to_numpy()
+    lengths = np.where(array.is_valid().to_numpy(zero_copy_only=False), sizes, 0)
+    bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(sizes.dtype)
+    places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
+    return plain_array(array.values).take(pa.array(places)), pa.array(bounds)
+
+
+def _list_type(dtype: pa.DataType) -> Any:
+    return pa.LargeListArray if pa.types.is_large_list(dtype) else pa.ListArray
 
 
 def encoding_of(dtype: pa.DataType) -> Encoding:
@@ -218,12 +270,8 @@ def value_sizes(array: pa.Array) -> Sizes:
     if pa.types.is_run_end_encoded(dtype):
         rows = np.arange(array.offset, array.offset + count)
         return _sizes_at(array.values, np.searchsorted(array.run_ends.to_numpy(), rows, "right"))
-    if pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype):
-        views = np.frombuffer(array.buffers()[1], np.int32).reshape(-1, 4)
-        return 5 + views[array.offset : array.offset + count, 0].astype(np.int64)
-    if _is_bytes(dtype):
-        offsets = _offsets(array)
-        return 1 + offsets.itemsize + np.diff(offsets).astype(np.int64)
+    if _is_bytes(dtype) or _is_view(dtype):
+        return _sizes_at(array, np.arange(count))
     if pa.types.is_struct(dtype):
         fields = [value_sizes(array.field(i)) for i in range(dtype.num_fields)]
         return np.asarray(1 + sum(fields, np.zeros(count, np.int64)), np.int64)
@@ -260,10 +308,18 @@ def _list_sizes(array: pa.Array) -> Sizes:
 
 def _sizes_at(values: pa.Array, rows: Array) -> Sizes:
     """Return the sizes of some values, without a look at the others."""
-    if not len(values):
-        return np.ones(len(rows), np.int64)
+    if not len(rows):
+        return np.zeros(0, np.int64)
+    if not len(values):  # then all rows are null
+        return value_sizes(pa.nulls(len(rows), plain_type(values.type)))
+    if _is_view(values.type):
+        # The first four bytes of a view are its length; those of a null mean nothing.
+        views = np.frombuffer(values.buffers()[1], np.int32).reshape(-1, 4)
+        lengths = views[values.offset : values.offset + len(values), 0][rows].astype(np.int64)
+        validity = split_validity(values)
+        return 5 + (lengths if validity is None else lengths * validity[rows])
     if not _is_bytes(values.type):
-        return value_sizes(values.take(pa.array(rows)))
+        return value_sizes(values)[rows]
     offsets = _offsets(values)
     lengths = offsets[rows + 1] - offsets[rows]
     return np.asarray(1 + offsets.itemsize + lengths, np.int64)
@@ -305,6 +361,10 @@ def _wrap(dtype: pa.DataType, storage: pa.Array) -> pa.Array:
 
 def _is_text(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
+
+
+def _is_view(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype))
 
 
 def _is_large(dtype: pa.DataType) -> bool:

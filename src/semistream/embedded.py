@@ -1,7 +1,6 @@
 """The join without Spark: record batches in, record batches out."""
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
 
 import pyarrow as pa
 
@@ -9,13 +8,14 @@ from semistream.advice.auto import AUTO, make_join
 from semistream.joins.operator import Operator
 from semistream.joins.spec import Columns, On, resolve
 from semistream.relation.relation import Relation
+from semistream.sources import Stream, open_stream
 from semistream.units import parse_bytes
 
 DEFAULT_MEMORY = "64MB"
 
 
 def join(
-    batches: Iterable[pa.RecordBatch],
+    stream: Stream,
     relation: Relation,
     *,
     on: On | None = None,
@@ -28,7 +28,11 @@ def join(
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of record batches with a relation, within a memory budget.
 
-    Lazy: rows are pulled from `batches` as there is room for them. The output has all columns
+    `stream` is an Arrow table, batch or batch reader, anything that exports an Arrow stream (a
+    Polars frame, a DuckDB result), or an iterable of record batches that have the same schema.
+    Views, dictionaries and run-end-encoded columns come out as the plain type they stand for.
+
+    Lazy: rows are pulled from `stream` as there is room for them. The output has all columns
     of the stream, then those of the relation that were asked for; its rows are in no particular
     order. An empty batch means "nothing for now" and lets the join go on with what it has.
 
@@ -49,7 +53,7 @@ def join(
     [{'product_id': 2, 'quantity': 5, 'name': 'ink'}]
     """
     operator, batches = prepare(
-        batches,
+        stream,
         relation,
         on=on,
         how=how,
@@ -63,7 +67,7 @@ def join(
 
 
 def prepare(
-    batches: Iterable[pa.RecordBatch],
+    stream: Stream,
     relation: Relation,
     *,
     on: On | None = None,
@@ -76,16 +80,11 @@ def prepare(
 ) -> tuple[Operator | None, Iterable[pa.RecordBatch]]:
     """Return the operator that `join` would run, and the batches to run it on.
 
-    For those who want the operator's telemetry and ledger. A reader knows its schema; from any
-    other source the first batch is taken to learn it, and there is no operator without one.
+    For those who want the operator's telemetry and ledger. There is no operator if the stream is an
+    iterable without a single batch: its schema is not known then.
     """
-    if isinstance(batches, pa.RecordBatchReader):
-        schema = batches.schema
-    else:
-        batches = iter(batches)
-        first = next(batches, None)
-        if first is None:
-            return None, ()
-        batches, schema = chain([first], batches), first.schema
+    schema, batches = open_stream(stream)
+    if schema is None:
+        return None, ()
     spec = resolve(relation, schema, on=on, how=how, columns=columns, suffix=suffix)
     return make_join(algorithm, relation, spec, parse_bytes(memory), rate=rate), batches

@@ -14,13 +14,28 @@ class SemistreamError(Exception):
 class BudgetError(SemistreamError):
     """The memory budget is too small. Remedy: raise ``memory`` to what the message says.
 
-    `least_bytes` is the least budget that would do, where it is known.
+    `least_bytes` is the least budget that would do, where it is known; the message then ends with
+    the advice to raise ``memory`` to it, and with what else would help.
+
+    >>> raise BudgetError("meshjoin cannot run in 1.0 KB.", 5_000, " or more")
+    Traceback (most recent call last):
+        ...
+    semistream.errors.BudgetError: meshjoin cannot run in 1.0 KB. Raise memory to 5000 bytes or more
     """
 
-    def __init__(self, message: str, least_bytes: int | None = None) -> None:
+    def __init__(self, problem: str, least_bytes: int | None = None, otherwise: str = "") -> None:
         """Say what is wrong and, if it is known, what would be enough."""
-        super().__init__(message)
+        advice = "" if least_bytes is None else f" Raise memory to {least_bytes} bytes{otherwise}"
+        super().__init__(problem + advice)
+        self.problem = problem
         self.least_bytes = least_bytes
+        self.otherwise = otherwise
+
+    def for_all_tasks(self, count: int) -> "BudgetError":
+        """Return the same said of a whole join, of which each of some tasks has an equal share."""
+        problem = f"each of the {count} tasks gets an equal share of memory; in one, {self.problem}"
+        whole = None if self.least_bytes is None else self.least_bytes * count
+        return BudgetError(problem, whole, self.otherwise)
 
 
 class ColumnError(SemistreamError):

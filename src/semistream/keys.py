@@ -6,7 +6,9 @@ this module route a row to the same partition: partition = code mod P. Equal key
 codes; where the code is a hash (`KeyCoder.is_exact` is false) equal codes are only candidates
 and the join compares the real columns.
 
-A row with a null in any key column has no key: it matches nothing.
+A row with a null in any key column has no key: it matches nothing. Neither does a stream row with
+a value that a relation's key cannot have: an unsigned integer of 2^63 or more, a timestamp finer
+than a microsecond, a `date64` in the middle of a day. In R such a value is an error.
 
 The hash is XXH64 with Spark's seed 42, each column seeded by the hash of the one before it.
 Types are first brought to a canonical form, so an ``int32`` key on one side meets an ``int64``
@@ -19,23 +21,29 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 
-from semistream.columns import plain_array, plain_type, split_bytes, split_fixed, split_validity
+from semistream.columns import (
+    Encoding,
+    encoding_of,
+    plain_array,
+    plain_type,
+    split_bytes,
+    split_fixed,
+    split_validity,
+)
 from semistream.errors import KeyTypeError
+from semistream.jit import njit
 
 SPARK_SEED = 42
-
-_CAST_HINT = {
-    "floating": "Floating-point numbers compare unreliably: cast to decimal or to string.",
-    "nested": "Join on its leaf fields, or on a string made of it.",
-}
 
 
 def canonical_type(dtype: pa.DataType, column: str) -> pa.DataType:
     """Return the type a key column is compared in, or raise `KeyTypeError`."""
     dtype = plain_type(dtype)
+    if _is_uuid(dtype):
+        return pa.binary()
     if pa.types.is_integer(dtype):
         return pa.int64()
     if pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
@@ -54,11 +62,38 @@ def canonical_type(dtype: pa.DataType, column: str) -> pa.DataType:
         return pa.decimal128(dtype.precision, dtype.scale)
     if pa.types.is_boolean(dtype):
         return dtype
-    kind = "floating" if pa.types.is_floating(dtype) else "nested"
     raise KeyTypeError(
         f"key column {column!r} has type {dtype}, which cannot be joined on; a key is made of "
-        f"integers, strings, binaries, dates, timestamps, decimals or booleans. {_CAST_HINT[kind]}"
+        "integers, strings, binaries, dates, timestamps, decimals, booleans or UUIDs. "
+        f"{_cast_hint(dtype)}"
     )
+
+
+def _cast_hint(dtype: pa.DataType) -> str:
+    """Return what a type is, and what to make of it on both sides of the join."""
+    types = pa.types
+    if types.is_floating(dtype):
+        return "Floating-point numbers compare unreliably: cast to decimal or to string."
+    if types.is_time(dtype) or types.is_duration(dtype):
+        what = "A time of day" if types.is_time(dtype) else "A duration"
+        return f"{what} is a number of units: cast to int64, on both sides in the same unit."
+    if types.is_interval(dtype):
+        return "An interval of months, days and nanoseconds has no order: cast to string."
+    if types.is_decimal(dtype):
+        return f"Decimals have at most 38 digits: cast to decimal128(38, {dtype.scale}) or string."
+    if types.is_null(dtype):
+        return "A column of type null has no values: cast to the type of the other side's key."
+    if isinstance(dtype, pa.BaseExtensionType):
+        return (
+            f"It is an extension type: cast to the type that it is stored as, {dtype.storage_type}."
+        )
+    if types.is_nested(dtype):
+        return "It is nested: join on its leaf fields, or on a string made of it."
+    return "Cast it to one of these."
+
+
+def _is_uuid(dtype: pa.DataType) -> bool:
+    return getattr(dtype, "extension_name", None) == "arrow.uuid"
 
 
 def check_same_type(
@@ -105,12 +140,15 @@ class KeyCoder:
         return self.is_exact and list(types) == [pa.int64()]
 
     def canonical(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """Return the key columns in the types they are compared in."""
-        return [_cast(c, t) for c, t in zip(columns, self.types, strict=True)]
+        """Return the key columns in the types they are compared in.
+
+        A value that no row of R can have is null.
+        """
+        return [_cast(plain_array(c), t) for c, t in zip(columns, self.types, strict=True)]
 
     def codes(self, columns: Sequence[pa.Array]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return a code for each row, and whether the row has a key at all."""
-        canonical = self.canonical(columns)
+        """Return a code for each row, and whether the row has a key that R can have."""
+        canonical = [_hashable(c, t) for c, t in zip(columns, self.types, strict=True)]
         has_key = np.ones(len(canonical[0]), np.bool_)
         for column in canonical:
             validity = split_validity(column)
@@ -123,6 +161,16 @@ class KeyCoder:
             _hash_column(column, hashes)
         return hashes.view(np.int64), has_key
 
+    def relation_codes(
+        self, columns: Sequence[pa.Array], names: Sequence[str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return codes of rows of R and whether each has a key, or raise if a value has no code."""
+        codes, has_key = self.codes(columns)
+        if len(has_key) - np.count_nonzero(has_key) > count_null_keys(columns):
+            for column, wanted, name in zip(columns, self.types, names, strict=True):
+                _check_all_fit(plain_array(column), wanted, name)
+        return codes, has_key
+
     def same_keys(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> NDArray[np.bool_]:
         """Return, row by row, whether the real (canonical) key columns are equal."""
         same = np.ones(len(left[0]), np.bool_)
@@ -131,37 +179,83 @@ class KeyCoder:
         return same
 
 
-def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    column = plain_array(column)
+def count_null_keys(columns: Sequence[pa.Array]) -> int:
+    """Return how many rows have a null in any of the key columns."""
+    nulls = [1 - v for v in map(split_validity, map(plain_array, columns)) if v is not None]
+    return int(np.count_nonzero(np.bitwise_or.reduce(nulls))) if nulls else 0
+
+
+def _hashable(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return a column in a form that has its canonical hash, which large strings have already."""
     if column.type == wanted:
         return column
+    column = plain_array(column)
+    if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
+        return column
+    return _cast(column, wanted)
+
+
+def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Return a plain column in its canonical type; values that it cannot express are null."""
+    if column.type == wanted:
+        return column
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
     if pa.types.is_timestamp(wanted) and column.type.unit == wanted.unit:
         return column.view(wanted)  # another time zone's label on the same instants
     try:
         return column.cast(wanted)
-    except pa.ArrowInvalid as error:
-        raise KeyTypeError(
-            f"a key of type {column.type} does not fit {wanted} without loss: {error}"
-        ) from error
+    except pa.ArrowInvalid:
+        return _cast_what_fits(column, wanted)
+
+
+def _cast_what_fits(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    cast = column.cast(wanted, safe=False)
+    if pa.types.is_integer(wanted):
+        fits = pc.greater_equal(cast, 0)  # of all integers only the largest uint64 do not fit
+    else:
+        fits = pc.equal(cast.cast(column.type, safe=False), column)
+    return pc.if_else(fits, cast, pa.scalar(None, wanted))
+
+
+def _check_all_fit(column: pa.Array, wanted: pa.DataType, name: str) -> None:
+    lost = pc.and_(column.is_valid(), _cast(column, wanted).is_null())
+    if not pc.any(lost).as_py():
+        return
+    values = column.filter(lost)
+    raise KeyTypeError(
+        f"key column {name!r} has a value that does not fit {wanted}, the type in which keys of "
+        f"type {column.type} are compared: {_shown(values[:1])} ({len(values):,} such rows in "
+        "one batch). Leave these rows out, or cast the column to string"
+    )
+
+
+def _shown(value: pa.Array) -> str:
+    """Return a value to the last digit, which a Python object of the type may not have."""
+    if pa.types.is_date64(value.type):
+        value = value.cast(pa.timestamp("ms"))
+    return str(value.cast(pa.string())[0])
 
 
 def _hash_column(column: pa.Array, hashes: NDArray[np.uint64]) -> None:
     """Fold one canonical column into the running hashes, in place, as Spark's xxhash64 does."""
     dtype = column.type
-    if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
+    if encoding_of(dtype) is Encoding.BYTES:
         lengths, data, _ = split_bytes(column)
         _hash_bytes(lengths, data, hashes)
-    elif pa.types.is_decimal(dtype):
+    elif pa.types.is_decimal128(dtype):
         values = split_fixed(column)[0]
         words = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint64).reshape(-1, 2)
         if dtype.precision <= 18:
             _hash_longs(np.ascontiguousarray(words[:, 0]), hashes)
         else:
             _hash_big_integers(words, hashes)
-    elif pa.types.is_timestamp(dtype) or pa.types.is_integer(dtype):
+    elif pa.types.is_timestamp(dtype) or pa.types.is_int64(dtype):
         _hash_longs(split_fixed(column)[0].view(np.uint64), hashes)
-    else:  # dates and booleans are hashed as 32-bit integers
+    elif pa.types.is_date32(dtype) or pa.types.is_boolean(dtype):
         _hash_ints(split_fixed(column)[0].astype(np.uint32), hashes)
+    else:
+        raise AssertionError(f"{dtype} is not the canonical type of any key")
 
 
 _P1 = np.uint64(0x9E3779B185EBCA87)

@@ -33,6 +33,21 @@ def test_every_error_is_a_semistream_error() -> None:
 
 
 def test_budget_error_carries_the_least() -> None:
-    assert BudgetError("too small", 7).least_bytes == 7
-    assert BudgetError("too small").least_bytes is None
-    assert str(BudgetError("too small", 7)) == "too small"
+    assert BudgetError("too small.", 7).least_bytes == 7
+    assert BudgetError("too small.").least_bytes is None
+    assert str(BudgetError("too small.")) == "too small."
+    assert str(BudgetError("too small.", 7)) == "too small. Raise memory to 7 bytes"
+    said = str(BudgetError("too small.", 7, ", or wait"))
+    assert said == "too small. Raise memory to 7 bytes, or wait"
+
+
+def test_budget_error_of_one_task_as_that_of_the_whole_join() -> None:
+    """Even if the problem mentions the same number of bytes: only the advice is multiplied."""
+    one = BudgetError("memory is limited to 7 bytes.", 7, " or more")
+    whole = one.for_all_tasks(3)
+    assert whole.least_bytes == 21
+    assert str(whole) == (
+        "each of the 3 tasks gets an equal share of memory; in one, memory is limited to 7 bytes. "
+        "Raise memory to 21 bytes or more"
+    )
+    assert BudgetError("a row is too wide.").for_all_tasks(3).least_bytes is None

@@ -113,7 +113,7 @@ def too_small(name: str, sizes: Sizes, budget_bytes: int, least: int, pages: int
         f"{format_bytes(sizes.window_base_bytes)} for waiting tuples and "
         f"{format_bytes(sizes.tuple_bytes)} for each of them, "
         f"{format_bytes(least_output_bytes(sizes))} for the output, "
-        f"{format_bytes(LEAST_INPUT_BYTES)} for the input. Raise memory "
-        f"to {least} bytes or more, or build the relation with more partitions.",
+        f"{format_bytes(LEAST_INPUT_BYTES)} for the input.",
         least,
+        " or more, or build the relation with more partitions.",
     )

@@ -13,9 +13,10 @@ A way that holds nothing has a code that belongs to another set, so a look-up ne
 # mypy: disallow_untyped_calls = False
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
 from semistream.cost.frontstage import WAYS
+from semistream.jit import njit
 
 AGED = WAYS  # the byte behind the states
 WORDS = WAYS + 1  # of a line

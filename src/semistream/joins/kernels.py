@@ -24,8 +24,10 @@ go on, so even a join that multiplies rows stays within its memory.
 # mypy: disallow_untyped_calls = False
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
+
+from semistream.jit import njit
 
 NO_SLOT = -1
 BLOCK = 1024

@@ -125,9 +125,9 @@ class ResidentJoin(StreamJoin):
             raise BudgetError(
                 f"resident needs {format_bytes(least)} to hold {self._reader.row_count:,} rows "
                 f"with {len(self._read_columns)} columns, but the budget is "
-                f"{format_bytes(budget_bytes)}. Raise memory to {least} bytes, or use "
-                "algorithm='meshjoin', which reads R from disk",
+                f"{format_bytes(budget_bytes)}.",
                 least,
+                ", or use algorithm='meshjoin', which reads R from disk",
             )
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:

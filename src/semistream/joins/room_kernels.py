@@ -15,8 +15,9 @@ the order of the paper's queue of tuples, in space for pages. The last element i
 # mypy: disallow_untyped_calls = False
 
 import numpy as np
-from numba import njit, uint64
+from numba import uint64
 
+from semistream.jit import njit
 from semistream.joins.kernels import BLOCK, NO_SLOT, find_code
 
 # Columns of `parts`.

@@ -1,9 +1,10 @@
 """The stream as the operators read it: a few tuples at a time, each with its key code.
 
 A `StreamBuffer` pulls a batch from the source only when it has none left, which is the
-back-pressure. It sorts out at once the tuples that cannot match anything: those without a key, and
-those whose code lies outside the relation's range or in an empty partition. An empty batch from the
-source means "nothing for now": the operator goes on with what it has.
+back-pressure. It sorts out at once the tuples that cannot match anything: those without a key, with
+a key that no row of R can have, or with a code outside the relation's range or in an empty
+partition. An empty batch from the source means "nothing for now": the operator goes on with what
+it has.
 
 Memory: the one batch that the source handed over is the source's, and is not copied. It is taken
 apart into slices. Of each slice there are masks, and key codes, decoded columns and positions where
@@ -33,7 +34,7 @@ from semistream.errors import ColumnError, RoutingError
 from semistream.joins.rows import Slots
 from semistream.joins.spec import JoinSpec
 from semistream.joins.stopwatch import Stopwatch
-from semistream.keys import KeyCoder
+from semistream.keys import KeyCoder, count_null_keys
 
 # What is made of each row: masks; where rows are sorted out or keys are coded, positions and codes.
 _MASK_BYTES = 4
@@ -282,12 +283,12 @@ class StreamBuffer:
         """Take the next slice of the batch, and sort out the rows that cannot match."""
         count = self._slice_rows(rest)
         some = rest[:count] if self._is_plain else plain_batch(rest[:count])
-        codes, has_key = self._coder.codes([some.column(i) for i in self._key])
-        hopeful = has_key & self._may_hold(codes)
+        codes, can_match = self._coder.codes([some.column(i) for i in self._key])
+        hopeful = can_match & self._may_hold(codes)
         if not hopeful.all():
             count = min(count, max(1, self.limit_bytes // _POSITION_BYTES))
         self._rest = rest[count:] if count < rest.num_rows else None
-        self._keep(Tuples(some[:count], codes[:count]), has_key[:count], hopeful[:count])
+        self._keep(Tuples(some[:count], codes[:count]), can_match[:count], hopeful[:count])
 
     def _slice_rows(self, rest: pa.RecordBatch) -> int:
         """Return how many rows to take, by what is decoded, cast or hashed of each."""
@@ -299,11 +300,13 @@ class StreamBuffer:
             most = rows_within(copied, _MASK_BYTES + _POSITION_BYTES, self.limit_bytes)
         return min(len(key[0]), most, _MOST_SLICE_ROWS)
 
-    def _keep(self, tuples: Tuples, has_key: NDArray[np.bool_], hopeful: NDArray[np.bool_]) -> None:
+    def _keep(
+        self, tuples: Tuples, can_match: NDArray[np.bool_], hopeful: NDArray[np.bool_]
+    ) -> None:
         if self._routing:
-            self._routing.check(tuples.codes[has_key])
+            self._routing.check(tuples.codes[can_match])
         self.row_count += len(tuples)
-        self.null_key_rows += len(has_key) - int(np.count_nonzero(has_key))
+        self.null_key_rows += count_null_keys([tuples.batch.column(i) for i in self._key])
         hopeless = len(hopeful) - int(np.count_nonzero(hopeful))
         self.hopeless_rows += hopeless
         if hopeless and self._keeps_hopeless:

@@ -28,9 +28,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import dataset
 
-from semistream.columns import plain_batch, plain_schema
+from semistream.columns import plain_schema
 from semistream.errors import BuildError, ColumnError, OptionError, did_you_mean
 from semistream.keys import KeyCoder, check_same_type
+from semistream.plain import plain_batches
+from semistream.relation.files import open_dataset, open_path
+from semistream.relation.gather import Gatherer
 from semistream.relation.hot import Candidates, HotKeys
 from semistream.relation.layout import (
     CURRENT,
@@ -42,13 +45,16 @@ from semistream.relation.layout import (
 )
 from semistream.relation.relation import Relation
 from semistream.relation.storage import Store
-from semistream.relation.writer import PartitionWriter, most_rows_of_page
+from semistream.relation.writer import PartitionWriter, cut_pages, most_rows_of_page, row_sizes
+from semistream.sources import open_reader
 from semistream.units import parse_bytes
 
 SPOOL_BYTES = 256 << 20
 DEFAULT_PAGE_BYTES = 64 << 10
 DEFAULT_PARTITIONS = 8
+# The most rows and bytes of a sorted partition that are handed to the writer at a time.
 _WRITE_ROWS = 1 << 16
+_WRITE_BYTES = 32 << 20
 
 
 def build_relation(
@@ -94,7 +100,8 @@ def build_relation(
     candidates = None if sample is None else count_sample(draft.manifest, sample)
     with draft, _Spool(draft, partitions, candidates) as spool:
         for batch in reader:
-            spool.add(plain_batch(batch))
+            for piece in plain_batches(batch):
+                spool.add(piece)
             if progress:
                 progress(spool.row_count)
         hot = spool.choose_hot()
@@ -127,40 +134,17 @@ def _is_spark_frame(source: Any) -> bool:
 
 def open_source(source: Any, name: str = "source") -> pa.RecordBatchReader:
     """Return a batch reader over any of the sources that need no Spark."""
-    if isinstance(source, pa.RecordBatchReader):
-        return source
     if isinstance(source, str | os.PathLike):
-        return _open_path(os.fspath(source))
-    if isinstance(source, pa.RecordBatch):
-        source = pa.table(source)
-    if isinstance(source, pa.Table):
-        return source.to_reader()
-    if isinstance(source, dataset.Dataset):
-        return source.scanner().to_reader()
-    if hasattr(source, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(source)
-    raise OptionError(
-        f"the {name} of a relation must be a Spark DataFrame, an Arrow table or reader, an object "
-        f"with an Arrow stream, or a path; got {type(source).__name__}"
-    )
-
-
-def _open_path(path: str) -> pa.RecordBatchReader:
-    for suffix in ("csv", "parquet"):
-        if path.rstrip("/").endswith(f".{suffix}"):
-            return _scan(path, suffix)
-    local = Path(path)
-    is_csv = local.is_dir() and any(local.rglob("*.csv"))
-    return _scan(path, "csv" if is_csv else "parquet")
-
-
-def _scan(path: str, file_format: str) -> pa.RecordBatchReader:
-    try:
-        return dataset.dataset(path, format=file_format).scanner().to_reader()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise BuildError(
-            f"{path!r} cannot be read as a {file_format} file or folder: {error}"
-        ) from error
+        return open_path(os.fspath(source))
+    if isinstance(source, dataset.FileSystemDataset):
+        return open_dataset(source)
+    reader = open_reader(source)
+    if reader is None:
+        raise OptionError(
+            f"the {name} of a relation must be a Spark DataFrame, an Arrow table or reader, an "
+            f"object with an Arrow stream, or a path; got {type(source).__name__}"
+        )
+    return reader
 
 
 def count_sample(manifest: Manifest, sample: Any) -> Candidates:
@@ -299,14 +283,15 @@ def write_sorted(
 def _write_partition(draft: Draft, index: int, rows: pa.Table, hot: HotKeys) -> PartitionInfo:
     if rows.num_rows == 0:
         return empty_partition(index)
-    codes = np.concatenate([_codes(draft.manifest, b)[0] for b in rows.to_batches()])
+    batches = rows.to_batches()
+    codes = np.concatenate([_codes(draft.manifest, batch)[0] for batch in batches])
+    sizes = np.concatenate([row_sizes(draft.manifest, batch) for batch in batches])
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
-    batches = (
-        (codes[at : at + _WRITE_ROWS], _one_batch(rows.take(order[at : at + _WRITE_ROWS])))
-        for at in range(0, len(codes), _WRITE_ROWS)
-    )
-    return write_sorted(draft, index, batches, attempt="0", hot=hot)
+    charged = np.maximum(sizes[order], _WRITE_BYTES // _WRITE_ROWS)  # which bounds the rows as well
+    pieces = Gatherer(batches).pieces(order, cut_pages(charged, _WRITE_BYTES).tolist())
+    sorted_rows = ((codes[first:last], batch) for first, last, batch in pieces)
+    return write_sorted(draft, index, sorted_rows, attempt="0", hot=hot)
 
 
 def _codes(
@@ -318,10 +303,6 @@ def _codes(
 def _codes_with_key(manifest: Manifest, batch: pa.RecordBatch) -> NDArray[np.int64]:
     codes, has_key = _codes(manifest, batch)
     return codes[has_key]
-
-
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
-    return table.combine_chunks().to_batches()[0]
 
 
 class _Spool:
@@ -347,7 +328,9 @@ class _Spool:
     def add(self, batch: pa.RecordBatch) -> None:
         """Deal out one batch."""
         self.row_count += batch.num_rows
-        codes, has_key = _codes(self._manifest, batch)
+        key = self._manifest.key
+        coder = self._manifest.coder
+        codes, has_key = coder.relation_codes([batch.column(k) for k in key], key)
         self.null_keys += int(len(has_key) - has_key.sum())
         if self._candidates is not None:
             self._candidates.count_rows(codes[has_key])

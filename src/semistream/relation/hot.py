@@ -56,6 +56,11 @@ class HotKeys:
         """Return which of some codes are hot."""
         return find(self.codes, codes) >= 0
 
+    def without(self, code: int) -> "HotKeys":
+        """Return the same without one key."""
+        others = self.codes != code
+        return HotKeys(self.codes[others], self.ranks[others])
+
     def ranks_of(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the ranks of codes that are hot."""
         return self.ranks[find(self.codes, codes)]

@@ -17,7 +17,6 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 from numpy.typing import NDArray
 
 from semistream.columns import (
@@ -28,11 +27,14 @@ from semistream.columns import (
     split_fixed,
     width_bytes,
 )
+from semistream.jit import njit
+from semistream.relation.gather import Gatherer
 from semistream.relation.hot import HotKeys
 from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
 from semistream.relation.storage import Store
 
 EXTENT_BYTES = 32 << 20
+MOST_BYTES = 1 << 30  # of rows in one batch: half of what an Arrow array of strings can hold
 CODE_BYTES = 8
 _Rows: TypeAlias = tuple[NDArray[np.int64], pa.RecordBatch]  # codes, and the rows they are of
 
@@ -122,6 +124,8 @@ class PartitionWriter:
     def _write_clustered(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> None:
         if len(codes) == 0:
             return
+        if self._waiting and self._waiting_bytes + batch.nbytes > MOST_BYTES:
+            self._flush(last=True)
         self._waiting.append((codes, batch))
         self._waiting_bytes += batch.nbytes + codes.nbytes
         if self._waiting_bytes >= EXTENT_BYTES:
@@ -217,6 +221,7 @@ class _HotRows:
 
     The rows of a key lie together but may come in several batches, so the last key of a batch, if
     it is hot, waits for what follows. Only a key whose rows are all there is known to fit a page.
+    One whose rows up to here do not fit is taken off the list.
     """
 
     def __init__(self, manifest: Manifest, hot: HotKeys) -> None:
@@ -235,10 +240,21 @@ class _HotRows:
         if not len(self._hot.codes):
             return codes, batch
         codes, batch = _concatenated([*self._last, (codes, batch)])
+        self._forget_if_too_wide(codes, batch)
         may_go_on = self._hot.holds(codes[-1:])[0]
         end = int(np.searchsorted(codes, codes[-1])) if may_go_on else len(codes)
         self._last = [(codes[end:], batch[end:])] if may_go_on else []
         return self._sift_whole_keys(codes[:end], batch[:end])
+
+    def _forget_if_too_wide(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> None:
+        """Take the last key off the list of hot ones if its rows up to here exceed a page."""
+        if self._hot.holds(codes[-1:])[0]:
+            last = batch[int(np.searchsorted(codes, codes[-1])) :]
+            if (
+                row_sizes(self._manifest, last, with_validity=True).sum()
+                > self._manifest.page_bytes
+            ):
+                self._hot = self._hot.without(int(codes[-1]))
 
     def sift_last(self) -> list[_Rows]:
         """Do the same with the rows that waited, if any: nothing follows."""
@@ -254,10 +270,11 @@ class _HotRows:
         order = np.argsort(page_of_row, kind="stable")  # within a page by code, as they are now
         bounds = np.concatenate([[0], np.cumsum(np.bincount(page_of_row))])
         page_sizes = np.bincount(self._pages, weights=sizes).astype(np.int64)
-        codes, batch = _concatenated(self._aside)
+        codes = np.concatenate([codes for codes, _ in self._aside])
+        gatherer = Gatherer([batch for _, batch in self._aside])
         for first, last in itertools.pairwise(cut_pages(page_sizes, EXTENT_BYTES).tolist()):
             rows = order[bounds[first] : bounds[last]]
-            yield codes[rows], batch.take(pa.array(rows)), bounds[first : last + 1] - bounds[first]
+            yield codes[rows], gatherer.take(rows), bounds[first : last + 1] - bounds[first]
 
     def index(self) -> pa.Table:
         """Return the hot index: each code once, ascending, and its page."""

@@ -157,14 +157,7 @@ class _Task:
         try:
             yield
         except BudgetError as error:
-            if error.least_bytes is None:
-                raise
-            whole = error.least_bytes * self.relation.partition_count
-            said = str(error).replace(f"to {error.least_bytes} bytes", f"to {whole} bytes")
-            share = (
-                f"each of the {self.relation.partition_count} tasks gets an equal share of memory"
-            )
-            raise BudgetError(f"{share}; in one, {said}", whole) from error
+            raise error.for_all_tasks(self.relation.partition_count) from error
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the rows of a partition, then hand over one row of telemetry."""

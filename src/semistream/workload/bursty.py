@@ -21,8 +21,9 @@ is. `settled` streams begin as they would be found later: each on or off by chan
 """
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from semistream.jit import njit
 
 STREAMS = 10
 

@@ -28,10 +28,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from semistream.errors import OptionError
+from semistream.jit import njit
 
 _OCTAVE_BITS = 6
 _LARGEST_DOMAIN = 2**53
