@@ -87,7 +87,7 @@ def test_rebuild_and_prune(server: str) -> None:
     assert ss.Relation.open(where).snapshot == new.snapshot
     assert ss.Relation.open(where, old.snapshot).row_count == 3_000
     assert new.snapshots() == [old.snapshot, new.snapshot]
-    assert new.prune() == [old.snapshot]
+    assert new.prune(grace=0).removed == [old.snapshot]
     assert new.snapshots() == [new.snapshot]
     assert not [key for key in objects(server, "rebuilt.rel") if old.snapshot in key]
     assert ss.Relation.open(where).row_count == 10

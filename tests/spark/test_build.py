@@ -290,8 +290,8 @@ def test_a_failing_build_leaves_the_old_snapshot_and_nothing_else(
 
 def test_a_failing_first_build_leaves_no_relation(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "snapshots").write_text("in the way")  # so that the writing tasks fail
-    with pytest.raises(PySparkException):
+    (tmp_path / "r" / "snapshots").write_text("in the way")  # so that no draft can be made
+    with pytest.raises(BuildError, match="snapshots"):
         ss.build_relation(spark.range(9), tmp_path / "r", key="id", partitions=2)
     assert files_below(tmp_path) == {"r/snapshots"}
 

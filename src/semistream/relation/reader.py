@@ -25,9 +25,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.errors import CorruptRelationError
+from semistream.errors import CorruptRelationError, SemistreamError
 from semistream.relation.device import Reading
+from semistream.relation.failures import reading_failed
 from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
+from semistream.relation.leases import hold_for_reading
+from semistream.relation.openfiles import MOST_OPEN, OpenFiles
 from semistream.relation.storage import PageFile, Store
 from semistream.relation.writer import CODE_BYTES
 
@@ -83,7 +86,8 @@ class PageReader:
         self._store = store
         infos = [manifest.partitions[p] for p in partitions]
         self._infos = [info for info in infos if info.row_count]
-        self._files: list[dict[str, PageFile]] = [{} for _ in self._infos]
+        self._hold = hold_for_reading(store, manifest.snapshot)
+        self._files = OpenFiles(self._open_file, MOST_OPEN if store.is_local else None)
         self._parts: dict[str, _Part] = {}
         self.row_bounds: NDArray[np.int64] = np.zeros(1, np.int64)
         self.first_codes: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -217,7 +221,10 @@ class PageReader:
             if size == 0:
                 continue
             file = self._file(int(self._file_index[a]), name)
-            got = file.read_into(int(part.offsets[a]), view[at : at + size])
+            try:
+                got = file.read_into(int(part.offsets[a]), view[at : at + size])
+            except OSError as error:
+                raise self._failure(int(self._file_index[a]), name, error) from error
             if got < size:
                 reached = int(part.ends[a]) + got // part.unit_bytes
                 self._report_damage(name, int(np.searchsorted(part.ends, reached, "right")) - 1)
@@ -233,11 +240,9 @@ class PageReader:
                 file.announce(int(part.offsets[a]), part.size_bytes(a, b))
 
     def close(self) -> None:
-        """Close all files."""
-        for files in self._files:
-            for file in files.values():
-                file.close()
-            files.clear()
+        """Close all files, and let others prune the snapshot."""
+        self._files.close()
+        self._hold.release()
 
     def _wanted_parts(self, columns: Sequence[str]) -> list[str]:
         schema = self.manifest.schema
@@ -310,7 +315,9 @@ class PageReader:
             if zlib.crc32(content) != checksum:
                 raise ValueError("its checksum does not match")
             table = pa.ipc.open_file(pa.py_buffer(content)).read_all().select(wanted)
-        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        except OSError as error:
+            raise self._explained(path, error) from error
+        except (pa.ArrowException, KeyError, ValueError) as error:
             raise CorruptRelationError(
                 f"the {what} {self._store.path(path)} cannot be read ({error}); "
                 f"rebuild snapshot {self.manifest.snapshot}"
@@ -334,18 +341,23 @@ class PageReader:
         yield from itertools.pairwise(bounds)
 
     def _file(self, file_index: int, part: str) -> PageFile:
-        kind = "codes" if part == CODES else "data"
-        files = self._files[file_index]
-        if kind not in files:
-            path = self._path(self._infos[file_index], kind)
-            try:
-                files[kind] = self.reading.open(self._store.open_pages(path), path)
-            except OSError as error:
-                raise CorruptRelationError(
-                    f"{self._store.path(path)} is missing or cannot be opened ({error}); "
-                    f"rebuild snapshot {self.manifest.snapshot}"
-                ) from error
-        return files[kind]
+        try:
+            return self._files.get((file_index, CODES if part == CODES else "data"))
+        except OSError as error:
+            raise self._failure(file_index, part, error) from error
+
+    def _open_file(self, wanted: tuple[int, str]) -> PageFile:
+        file_index, kind = wanted
+        path = self._path(self._infos[file_index], kind)
+        return self.reading.open(self._store.open_pages(path), path)
+
+    def _failure(self, file_index: int, part: str, error: OSError) -> SemistreamError:
+        kind = CODES if part == CODES else "data"
+        return self._explained(self._path(self._infos[file_index], kind), error)
+
+    def _explained(self, path: str, error: OSError) -> SemistreamError:
+        refusal = self._hold.lease.refusal
+        return reading_failed(self._store, self.manifest.snapshot, path, error, refusal)
 
     def _check(self, part: _Part, name: str, first: int, last: int, view: memoryview) -> None:
         unchecked = np.flatnonzero(~part.checked[first:last])

@@ -26,13 +26,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from semistream.errors import BuildError
-from semistream.relation.build import (
-    Draft,
-    check_sample,
-    count_sample,
-    empty_partition,
-    write_sorted,
-)
+from semistream.relation.build import check_sample, count_sample, empty_partition, write_sorted
+from semistream.relation.draft import Draft
 from semistream.relation.hot import LEAST_SEEN, Candidates, HotKeys, most_hot_rows
 from semistream.relation.layout import Manifest, Order, PartitionInfo
 from semistream.relation.relation import Relation
