@@ -247,8 +247,8 @@ class _Spool:
     def __enter__(self) -> "_Spool":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._files.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._files.close(quietly=kind is not None)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Deal out one batch."""

@@ -22,7 +22,6 @@ from semistream.relation.failures import remedy, said
 from semistream.relation.layout import (
     CURRENT,
     MANIFEST,
-    SNAPSHOTS,
     Manifest,
     Order,
     PartitionInfo,
@@ -84,8 +83,7 @@ class Draft:
         name = snapshot_path(manifest.snapshot, MANIFEST)
         text = manifest.to_json().encode()
         self.store.replace(name, text)
-        self.store.sync_folder(SNAPSHOTS)
-        self.store.sync_folder("")
+        self.store.sync_folder("")  # so that CURRENT is not there before the folder of snapshots
         self._check_is_whole(manifest)
         self._switch()
         return Relation(self.location, Manifest.from_json(text, self.store.path(name)))
@@ -107,20 +105,23 @@ class Draft:
         _: TracebackType | None,
     ) -> None:
         """Remove what was written if the build failed, and say what an error of the disk means."""
-        done = "What was written has been removed"
-        if kind is not None and not self._may_be_current:
-            done = self._remove()
-        self._release()
+        done = ""
+        try:
+            if kind is not None and not self._may_be_current:
+                done = self._remove()
+        finally:
+            self._release()
         if isinstance(error, OSError):
             raise self._explained(error, done) from error
 
     def _explained(self, error: OSError, done: str) -> BuildError:
         if self._may_be_current:
+            message, took_effect = self._outcome()
             return CommitError(
-                f"snapshot {self.manifest.snapshot} of the relation at {self.location!r} was built "
-                f"and is current, but what came after failed: {said(error)}; {remedy(error)}. "
-                "The relation can be used as it is",
-                took_effect=True,
+                f"the relation at {self.location!r} was built as snapshot "
+                f"{self.manifest.snapshot}, but what came after that failed: {said(error)}; "
+                f"{remedy(error)}. The switch to the new snapshot: {message}",
+                took_effect,
             )
         return BuildError(
             f"the relation at {self.location!r} could not be built: {said(error)}. {done}, and an "
@@ -186,7 +187,11 @@ class Draft:
                 None,
             )
         if current == self.manifest.snapshot:
-            return "It took effect: the new snapshot is current and complete", True
+            return (
+                "It took effect: the new snapshot is current and complete. If the switch itself "
+                "reported the failure, it may not survive a loss of power; then build again",
+                True,
+            )
         return (
             f"It did not take effect: the current snapshot is {current}. The new one is complete "
             "and is kept until prune() removes it; build again once the cause is gone",

@@ -129,6 +129,7 @@ def _sweep(store: Store, now: float, grace_s: float) -> None:
         if not store.exists(snapshot_path(snapshot)):
             leases.live_leases(store, snapshot, now)
             store.remove_empty_folder(f"{LEASES}/{snapshot}")
+    store.remove_empty_folder(LEASES)
 
 
 def read_current(store: Store) -> str:

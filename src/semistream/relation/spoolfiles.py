@@ -50,10 +50,15 @@ class SpoolFiles:
             tables.append(pa.ipc.open_stream(source).read_all())
         return pa.concat_tables(tables)
 
-    def close(self) -> None:
-        """Delete everything."""
-        if self._folder is not None:
+    def close(self, quietly: bool) -> None:
+        """Delete everything; `quietly` if there is another error to report already."""
+        if self._folder is None:
+            return
+        try:
             self._folder.remove("")
+        except OSError:
+            if not quietly:
+                raise
 
 
 def _make_folder() -> LocalStore:
