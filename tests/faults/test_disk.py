@@ -97,8 +97,8 @@ def whole(kept: ForgetfulDisk) -> str:
     use(kept)
     try:
         relation = ss.Relation.open(PLACE)
-    except RelationNotFoundError:
-        return "none"
+    except RelationNotFoundError as error:
+        return "none" if "has no CURRENT file" in str(error) else "CURRENT names what is not there"
     name = "old" if relation.row_count == OLD.num_rows else "new"
     assert holds(relation, OLD if name == "old" else NEW)
     return name
@@ -141,7 +141,7 @@ def test_the_power_goes_at_every_call(name: str, kept: str, is_first: bool) -> N
 def test_a_folder_of_snapshots_that_was_never_synced(seed: int) -> None:
     """An earlier build made it and died at once."""
     before = empty_disk()
-    before._make(PLACE)
+    before._make(f"{PLACE}/leases")
     before.mkdir(f"{PLACE}/snapshots")
     count = len(calls_of(build_new, before))
     for at in range(count):
@@ -248,6 +248,22 @@ def test_a_build_that_fails_leaves_nothing_behind(name: str) -> None:
         assert [entry.name for entry in disk.scan(f"{PLACE}/snapshots")] == snapshots
         assert [entry.name for entry in disk.scan(tempfile.gettempdir())] == []
         assert "CURRENT" in [entry.name for entry in disk.scan(PLACE)]
+
+
+def test_a_clean_up_that_fails_does_not_hide_what_went_wrong_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = disk_with_old()
+
+    def stop(_: int) -> None:
+        disk.faults = Faults(fail_at=0, goes_on=True)
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(build, "SPOOL_BYTES", 1)
+    with pytest.raises(RuntimeError, match="enough"):
+        ss.build_relation(NEW, PLACE, key="id", partitions=2, progress=stop)
+    disk.faults = Faults()
+    assert whole(disk) == "old"
 
 
 @pytest.mark.parametrize("goes_on", [False, True], ids=["once", "from then on"])

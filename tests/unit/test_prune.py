@@ -204,6 +204,23 @@ def test_a_running_build_is_not_disturbed(location: Path) -> None:
     assert not (location / "leases").exists()
 
 
+def test_a_build_waits_for_a_prune_before_its_snapshot_becomes_current(location: Path) -> None:
+    """Its lease expired while the machine slept, and a prune is about to remove the draft."""
+    current = build(location)
+
+    def start_prune(_: int) -> None:
+        (draft,) = {p.name for p in (location / "snapshots").iterdir()} - {current.snapshot}
+        path = location / "leases" / draft / "0123.prune"
+        path.write_text("{}")
+        threading.Timer(0.3, path.unlink).start()
+        leases_of_prune.append(path)
+
+    leases_of_prune: list[Path] = []
+    new = ss.build_relation(TABLE, location, key="id", progress=start_prune)
+    assert not leases_of_prune[0].exists()
+    assert ss.Relation.open(location) == new
+
+
 def test_what_a_dead_build_left_is_removed_after_the_grace_period(location: Path) -> None:
     current = build(location)
     draft = Draft.start(location, TABLE.schema, ("id",), 300)
