@@ -153,7 +153,7 @@ class Draft:
             raise BuildError(
                 f"the relation at {self.location!r} could not be built: {len(missing)} of its "
                 f"files are not in {self.store.path(self._folder)!r}, {missing[0]} for one. Either "
-                "the build was suspended for so long that prune() removed them, or the executors "
+                "the build was suspended until prune() removed them as abandoned, or the executors "
                 "write to another place than this process sees; build again, to a path that is the "
                 "same everywhere"
             )
