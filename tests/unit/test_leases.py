@@ -272,18 +272,27 @@ def test_folders_of_leases_that_come_and_go(location: Path) -> None:
     racing = _RemovesFolders()
     lease = Lease(LocalStore(racing, store.root), relation.snapshot, "read")
     lease.write()
-    assert racing.removed == 3
+    assert racing.removed == 6
     assert len(lease_files(relation)) == 1
     lease.remove()
 
 
 class _RemovesFolders(Disk):
+    """Another process that removes the empty folders, now before a lease, now before its folder."""
+
     removed = 0
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-        folder = Path(path).parent
-        if path.endswith(".read") and self.removed < 3:
-            if folder.exists():
-                folder.rmdir()
-            self.removed += 1
+        if path.endswith(".read"):
+            self._remove(Path(path).parent)
         return os.open(path, flags, mode)
+
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        if Path(path).parent.name == "leases":
+            self._remove(Path(path).parent)
+        os.mkdir(path, mode)  # noqa: PTH102
+
+    def _remove(self, folder: Path) -> None:
+        if folder.exists() and self.removed < 6:
+            folder.rmdir()
+            self.removed += 1

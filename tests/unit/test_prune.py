@@ -16,6 +16,7 @@ from semistream.relation import leases
 from semistream.relation.disk import Disk
 from semistream.relation.draft import Draft
 from semistream.relation.leases import LEASE_S, Lease
+from semistream.relation.storage import LocalStore
 from tests.unit.snapshots import (
     DAY_S,
     TABLE,
@@ -154,6 +155,63 @@ def test_a_snapshot_that_becomes_current_while_a_prune_looks(
     monkeypatch.setattr(Lease, "write", write_and_switch)
     assert new.prune(grace=0).kept[old.snapshot] == "it has just become current"
     assert ss.Relation.open(old.location) == old
+
+
+def test_two_prunes_at_once(
+    pair: tuple[ss.Relation, ss.Relation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One comes in when the other has removed the first file, and removes all the others."""
+    old, new = pair
+    unlink = Disk.unlink
+
+    def unlink_and_prune(path: str) -> None:
+        unlink(path)
+        if path == str(manifest(old)):
+            monkeypatch.setattr(Disk, "unlink", staticmethod(unlink))
+            inner.append(new.prune(grace=0).removed)
+
+    inner: list[list[str]] = []
+    monkeypatch.setattr(Disk, "unlink", staticmethod(unlink_and_prune))
+    assert new.prune(grace=0).removed == [old.snapshot]
+    assert inner == [[old.snapshot]]
+    assert sorted(p.name for p in Path(new.location).iterdir()) == ["CURRENT", "snapshots"]
+
+
+def test_a_build_that_ends_while_a_prune_looks(
+    pair: tuple[ss.Relation, ss.Relation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is current then is not in the list of snapshots yet."""
+    old, new = pair
+    names = LocalStore.names
+    built = []
+
+    def names_and_build(store: LocalStore, name: str) -> list[str]:
+        found = names(store, name)
+        if name == "snapshots" and not built:
+            built.append("begun")
+            built.append(build(Path(new.location)).snapshot)
+        return found
+
+    monkeypatch.setattr(LocalStore, "names", names_and_build)
+    pruned = new.prune()
+    assert pruned.removed == []
+    assert pruned.kept.keys() == {old.snapshot, new.snapshot}
+    assert ss.Relation.open(new.location).snapshot == built[1]
+
+
+def test_a_reader_that_comes_when_the_files_are_gone(
+    pair: tuple[ss.Relation, ss.Relation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = pair
+    rmdir = Disk.rmdir
+
+    def rmdir_after_lease(path: str) -> None:
+        if path.endswith(f"leases/{old.snapshot}"):
+            write_lease(old, "read")
+        rmdir(path)
+
+    monkeypatch.setattr(Disk, "rmdir", staticmethod(rmdir_after_lease))
+    assert new.prune(grace=0).removed == [old.snapshot]
 
 
 def test_a_reader_waits_for_a_prune_that_withdraws(

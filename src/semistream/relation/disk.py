@@ -10,7 +10,7 @@ lies in as well, which holds its name (`sync_folder`).
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
@@ -246,12 +246,12 @@ def remove_tree(disk: Disk, path: str, first: str = "") -> None:
         if entry.is_folder:
             remove_tree(disk, inside)
         else:
-            _unlink(disk, inside)
-    disk.rmdir(path)
+            _unless_gone(disk.unlink, inside)
+    _unless_gone(disk.rmdir, path)
 
 
-def _unlink(disk: Disk, path: str) -> None:
+def _unless_gone(remove: Callable[[str], None], path: str) -> None:
     try:
-        disk.unlink(path)
+        remove(path)
     except FileNotFoundError:
         return  # another process was faster

@@ -193,6 +193,18 @@ def _remove_quietly(store: Store, name: str) -> None:
         return
 
 
+def remove_all(store: Store, snapshot: str) -> None:
+    """Remove what is left of the leases on a snapshot that is gone.
+
+    A reader may come while this happens; it will find the snapshot gone and remove its own lease.
+    """
+    try:
+        store.remove(f"{LEASES}/{snapshot}")
+    except OSError:
+        return  # the next prune sweeps them
+    store.remove_empty_folder(LEASES)
+
+
 def store_time(store: Store) -> float:
     """Return what time it is by the clock of the store's file system."""
     name = f"{LEASES}/{uuid4().hex}.clock"

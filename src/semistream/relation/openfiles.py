@@ -1,4 +1,4 @@
-"""The files that a reader has open: those used last, so many partitions need few descriptors."""
+"""The files that a reader has open: those used last, at most a fixed number of them."""
 
 import errno
 from collections import OrderedDict

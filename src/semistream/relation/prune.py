@@ -88,9 +88,9 @@ class _Inventory:
             entries = self.store.entries(snapshot_path(snapshot))
             return max([0.0, *(e.modified_at for e in entries)]), "an unfinished build wrote to it"
         own = self.published[snapshot]
-        if snapshot > self.current:
+        newer = min((name for name in self.published if name > snapshot), default="")
+        if snapshot > self.current or not newer:  # the current one may be newer than this list
             return max(own, self.switched_at), "CURRENT was replaced"
-        newer = min(name for name in self.published if name > snapshot)
         return max(own, self.published[newer]), f"snapshot {newer} replaced it"
 
 
@@ -108,9 +108,9 @@ def _remove_unless_used(store: Store, snapshot: str, now: float) -> str:
         if read_current(store) == snapshot:
             return "it has just become current"
         store.remove(snapshot_path(snapshot), first=MANIFEST)
-        store.remove(f"{LEASES}/{snapshot}")
     finally:
         lease.remove()
+    leases.remove_all(store, snapshot)
     return ""
 
 

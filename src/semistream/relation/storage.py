@@ -262,13 +262,15 @@ class LocalStore(Store):
     def write_note(self, name: str, content: bytes) -> None:
         """Write a small file that need not survive a crash, making its folder."""
         path = self.path(name)
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             try:
+                if attempt:
+                    make_folder(self.disk, path.rpartition("/")[0])
                 write_file(self.disk, path, content, SAME_FILE, durable=False)
                 return
-            except FileNotFoundError:  # another process may remove the folder while it is empty
-                make_folder(self.disk, path.rpartition("/")[0])
-        write_file(self.disk, path, content, SAME_FILE, durable=False)
+            except FileNotFoundError:  # another process may remove folders that are empty
+                if attempt == _ATTEMPTS - 1:
+                    raise
 
     def open_pages(self, name: str) -> PageFile:
         """Open a file for random reads."""
@@ -290,7 +292,7 @@ class LocalStore(Store):
         remove_tree(self.disk, self.path(name), first)
 
 
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 
 
 def _quietly(call: Callable[[], None]) -> None:
