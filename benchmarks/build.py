@@ -30,7 +30,7 @@ def main() -> None:
                 rows, Path(folder) / "r.rel", key="product_id", partitions=PARTITIONS
             )
             assert relation.row_count == data.relation_rows
-            relation.prune()
+            relation.prune(grace=0)
 
         def parquet() -> None:
             writer = rows.write.mode("overwrite").bucketBy(PARTITIONS, "product_id")

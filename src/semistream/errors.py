@@ -54,6 +54,10 @@ class RelationNotFoundError(SemistreamError):
     """The path holds no relation. Remedy: build one there, or correct the path."""
 
 
+class SnapshotPrunedError(RelationNotFoundError):
+    """A snapshot was pruned while it was in use. Remedy: open the relation again and start over."""
+
+
 class RelationFormatError(SemistreamError):
     """The relation was written in a format this version cannot read. Remedy: upgrade or rebuild."""
 
@@ -62,8 +66,26 @@ class CorruptRelationError(SemistreamError):
     """Stored bytes are not what was written. Remedy: rebuild the snapshot that is named."""
 
 
+class StorageError(SemistreamError):
+    """The device or the operating system refused to read or write. Remedy: as the message says."""
+
+
 class BuildError(SemistreamError):
     """A relation could not be built; the earlier snapshot, if any, is untouched."""
+
+
+class CommitError(BuildError):
+    """A snapshot was written, but the switch to it failed. Remedy: see `took_effect`.
+
+    True: the new snapshot is current; there is nothing to do. False: the earlier one is; build
+    again. None: CURRENT could not be read either; open the relation later to see. The files of
+    both snapshots are kept.
+    """
+
+    def __init__(self, message: str, took_effect: bool | None) -> None:
+        """Say what is wrong, and which snapshot is current if that is known."""
+        super().__init__(message)
+        self.took_effect = took_effect
 
 
 class RoutingError(SemistreamError):

@@ -14,7 +14,7 @@ import pytest
 import semistream as ss
 from semistream.errors import CorruptRelationError, RelationNotFoundError
 from semistream.joins.registry import ALGORITHMS
-from semistream.relation.storage import LocalPageFile
+from semistream.relation.disk import LocalPageFile
 from semistream.testing import nested_loop_join, same_rows
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,13 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 import semistream as ss
-from semistream.errors import CorruptRelationError, RelationNotFoundError
+from semistream.errors import (
+    CommitError,
+    CorruptRelationError,
+    RelationNotFoundError,
+    SnapshotPrunedError,
+)
+from semistream.relation.storage import ArrowStore
 from semistream.testing import same_rows
 from tests.oracle import duckdb_join
 
@@ -82,10 +88,81 @@ def test_rebuild_and_prune(server: str) -> None:
     kept = joined(ss.Relation.open(where, old.snapshot), "meshjoin")
     assert same_rows(kept, duckdb_join(SALES, PRODUCTS, on="id"))
     assert new.snapshots() == [old.snapshot, new.snapshot]
-    assert new.prune() == [old.snapshot]
+    assert new.prune(grace=0).removed == [old.snapshot]
     assert new.snapshots() == [new.snapshot]
     assert not [key for key in objects(server, "rebuilt.rel") if old.snapshot in key]
     assert ss.Relation.open(where).row_count == 10
+
+
+def test_what_a_join_reads_is_not_pruned(server: str) -> None:
+    where = uri(server, "read.rel")
+    old = ss.build_relation(PRODUCTS, where, key="id", partitions=2)
+    new = ss.build_relation(PRODUCTS[:10], where, key="id", partitions=2)
+    reader = old.reader(["name"])
+    pruned = new.prune(grace=0)
+    assert pruned.removed == []
+    assert "being read by process" in pruned.kept[old.snapshot]
+    reader.close()
+    assert new.prune().removed == [], "within the grace period"
+    assert new.prune(grace=0).removed == [old.snapshot]
+    left = [key for key in objects(server, "read.rel") if not key.endswith("/")]
+    assert [key for key in left if "/leases/" in key] == []
+
+
+def test_a_snapshot_pruned_under_a_join(server: str) -> None:
+    where = uri(server, "pruned.rel")
+    old = ss.build_relation(PRODUCTS, where, key="id", partitions=2)
+    new = ss.build_relation(PRODUCTS[:10], where, key="id", partitions=2)
+    reader = old.reader(["name"])
+    for key in objects(server, "pruned.rel"):
+        if key.endswith(".read"):  # as if it had expired
+            client(server).delete_object(Bucket=BUCKET, Key=key)
+    assert new.prune(grace=0).removed == [old.snapshot]
+    with pytest.raises(SnapshotPrunedError, match="was pruned while it was in use"):
+        reader.read_codes(0, reader.page_count, np.empty(reader.row_count, np.int64))
+
+
+def test_a_prune_removes_the_manifest_first(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it dies in between, what is left is not taken for a snapshot."""
+    where = uri(server, "half.rel")
+    old = ss.build_relation(PRODUCTS, where, key="id", partitions=2)
+    new = ss.build_relation(PRODUCTS[:10], where, key="id", partitions=2)
+    exists = ArrowStore.exists
+
+    def dies(store: ArrowStore, name: str) -> bool:
+        if name == f"snapshots/{old.snapshot}":
+            raise KeyboardInterrupt
+        return exists(store, name)
+
+    monkeypatch.setattr(ArrowStore, "exists", dies)
+    with pytest.raises(KeyboardInterrupt):
+        new.prune(grace=0)
+    monkeypatch.undo()
+    assert new.snapshots() == [new.snapshot]
+    assert [key for key in objects(server, "half.rel") if f"{old.snapshot}/part-" in key]
+    assert new.prune(grace=0).removed == [old.snapshot]
+    assert not [key for key in objects(server, "half.rel") if old.snapshot in key]
+
+
+def test_a_put_that_timed_out_but_took_effect(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = uri(server, "timeout.rel")
+    old = ss.build_relation(PRODUCTS, where, key="id", partitions=2)
+    replace = ArrowStore.replace
+
+    def timed_out(store: ArrowStore, name: str, content: bytes) -> None:
+        replace(store, name, content)
+        if name == "CURRENT":
+            raise OSError("AWS Error NETWORK_CONNECTION: timed out")
+
+    monkeypatch.setattr(ArrowStore, "replace", timed_out)
+    with pytest.raises(CommitError, match=r"timed out.*It took effect") as raised:
+        ss.build_relation(PRODUCTS[:10], where, key="id", partitions=2)
+    assert raised.value.took_effect is True
+    relation = ss.Relation.open(where)
+    assert relation.snapshot != old.snapshot
+    stream = pa.record_batch({"id": [0, 3, 9]})
+    out = ss.join([stream], relation, memory="4MB", algorithm="meshjoin")
+    assert same_rows(pa.Table.from_batches(out), PRODUCTS.take([0, 3, 9]))
 
 
 def test_no_relation_there(server: str) -> None:

@@ -1,5 +1,6 @@
 """Relations built from DataFrames: by the executors, and equal to those built from Arrow."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import semistream as ss
 from semistream.errors import (
     BuildError,
     ColumnError,
+    CommitError,
     KeyTypeError,
     OptionError,
     SemistreamError,
 )
 from semistream.relation import hot
+from semistream.relation.storage import LocalStore
 from semistream.testing import nested_loop_join, same_rows
 from tests.spark.frames import ALGORITHMS, conf, from_arrow, same_frames, spark_join
 from tests.workloads import Workload
@@ -288,10 +291,40 @@ def test_a_failing_build_leaves_the_old_snapshot_and_nothing_else(
     assert before.snapshots() == [before.snapshot]
 
 
+@pytest.mark.parametrize("error", [OSError("timed out"), KeyboardInterrupt()], ids=repr)
+def test_a_build_that_fails_after_the_switch_keeps_the_new_snapshot(
+    spark: SparkSession, tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = ss.build_relation(spark.range(5), tmp_path / "r", key="id", partitions=2)
+    replace = LocalStore.replace
+
+    def failing(store: LocalStore, name: str, content: bytes) -> None:
+        replace(store, name, content)
+        if name == "CURRENT":
+            raise error
+
+    monkeypatch.setattr(LocalStore, "replace", failing)
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else CommitError):
+        ss.build_relation(spark.range(7), tmp_path / "r", key="id", partitions=2)
+    after = ss.Relation.open(tmp_path / "r")
+    assert after.snapshot != before.snapshot
+    joined = ss.enrich(spark.range(9), after, columns={"id": "found"}, how="inner")
+    assert sorted(row.found for row in joined.collect()) == list(range(7))
+
+
+def test_what_a_query_was_planned_with_is_not_pruned(spark: SparkSession, tmp_path: Path) -> None:
+    """Between micro-batches no worker need be alive: the driver holds on to the snapshot."""
+    first = ss.build_relation(spark.range(5), tmp_path / "r", key="id", partitions=2)
+    planned = ss.enrich(spark.range(9), first, columns={"id": "found"}, how="inner")
+    second = ss.build_relation(spark.range(7), tmp_path / "r", key="id", partitions=2)
+    assert f"process {os.getpid()}" in second.prune(grace=0).kept[first.snapshot]
+    assert sorted(row.found for row in planned.collect()) == list(range(5))
+
+
 def test_a_failing_first_build_leaves_no_relation(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
-    (tmp_path / "r" / "snapshots").write_text("in the way")  # so that the writing tasks fail
-    with pytest.raises(PySparkException):
+    (tmp_path / "r" / "snapshots").write_text("in the way")  # so that no draft can be made
+    with pytest.raises(BuildError, match="snapshots"):
         ss.build_relation(spark.range(9), tmp_path / "r", key="id", partitions=2)
     assert files_below(tmp_path) == {"r/snapshots"}
 

@@ -11,6 +11,7 @@ from semistream.embedded import prepare
 from semistream.errors import OptionError
 from semistream.joins.registry import ALGORITHMS, BOUNDS
 from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.disk import Disk
 from semistream.testing import same_rows
 from tests.oracle import duckdb_join
 
@@ -170,7 +171,7 @@ def test_reading_past_the_page_cache_gives_the_same_rows(
             dropped.append((offset, size))
         advise(fd, offset, size, advice)
 
-    monkeypatch.setattr(os, "posix_fadvise", watched)
+    monkeypatch.setattr(Disk, "advise", staticmethod(watched))
     handle = relation.read_by(Reading(uncached=True))
     options = {"memory": 300_000, "algorithm": "hybridjoin"}
     found = pa.Table.from_batches(ss.join(stream.to_batches(), handle, **options))

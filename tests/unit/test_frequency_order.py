@@ -573,7 +573,7 @@ def test_damage_on_a_hot_page_names_the_page(relation: ss.Relation) -> None:
 def test_prune(relation: ss.Relation) -> None:
     again = by_frequency(numbered([1, 1]), relation.location, stream([1, 1]))
     by_key = ss.build_relation(numbered([1]), relation.location, key="id")
-    assert by_key.prune(keep=2) == [relation.snapshot]
+    assert by_key.prune(keep=2, grace=0).removed == [relation.snapshot]
     assert not folder_of(relation).exists()
     assert ss.Relation.open(relation.location, again.snapshot) == again
     assert (again.order, by_key.order) == ("frequency", "key")

@@ -1,4 +1,5 @@
 import pickle
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,6 +21,7 @@ from semistream.joins.diskbuffer import Slab, slab_bytes
 from semistream.joins.registry import ALGORITHMS
 from semistream.relation import build, writer
 from semistream.relation.layout import part_names
+from semistream.relation.prune import Pruned
 from semistream.relation.writer import cut_pages
 from semistream.testing import nested_loop_join, same_rows
 from tests.unit.samples import PLAIN, column
@@ -191,7 +193,7 @@ def test_a_snapshot_that_is_not_there(tmp_path: Path) -> None:
 def test_prune(tmp_path: Path, keep: int, left: int) -> None:
     built = [ss.build_relation(PRODUCTS, tmp_path, key="id").snapshot for _ in range(4)]
     relation = ss.Relation.open(tmp_path)
-    assert relation.prune(keep) == built[: 4 - left]
+    assert relation.prune(keep, grace=0) == Pruned(removed=built[: 4 - left])
     assert relation.snapshots() == built[4 - left :]
     assert same_rows(read_back(ss.Relation.open(tmp_path)), PRODUCTS)
 
@@ -200,7 +202,7 @@ def test_prune_keeps_the_current_one_though_it_is_not_the_newest(tmp_path: Path)
     built = [ss.build_relation(PRODUCTS, tmp_path, key="id").snapshot for _ in range(3)]
     (tmp_path / "CURRENT").write_text(built[0])
     relation = ss.Relation.open(tmp_path)
-    assert relation.prune() == built[1:]
+    assert relation.prune(grace=0).removed == built[1:]
     assert same_rows(read_back(relation), PRODUCTS)
 
 
@@ -396,7 +398,7 @@ def test_spooling_gives_the_same_relation(tmp_path: Path, monkeypatch: pytest.Mo
     spool_folder = tmp_path / "spool"
     spool_folder.mkdir()
     monkeypatch.setattr(build, "SPOOL_BYTES", 20_000)
-    monkeypatch.setattr(build.tempfile, "tempdir", str(spool_folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(spool_folder))
     most = 0
 
     def count(_: int) -> None:

@@ -216,6 +216,14 @@ class SelfTuningJoin:
         device = self._relation.reading.device
         clock = perf_counter if device is None else lambda: device.now_s
         source = _Source(iter(batches), self._spec, self._relation.coder, clock)
+        try:
+            yield from self._run(source)
+        finally:
+            if "_opened" in self.__dict__:
+                self._reader.close()
+        _remember(_streams, self._key(), source.row_count)
+
+    def _run(self, source: "_Source") -> Iterator[pa.RecordBatch]:
         reason = "at the start"
         while source.has_rows():
             chosen = self._choose(source)
@@ -227,7 +235,6 @@ class SelfTuningJoin:
             self._operator = None
             reason = watch.reason
             del watch  # it knows the join that has ended, which is to be freed before the next
-        _remember(_streams, self._key(), source.row_count)
 
     def _make(self, chosen: "_Chosen | None") -> StreamJoin:
         name, budget_bytes, split = self._plain, self._budget_bytes, USUAL

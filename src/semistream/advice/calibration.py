@@ -52,7 +52,8 @@ from semistream.lab.service import ServiceRate, Spell, measure_service
 from semistream.memory import MemoryLedger
 from semistream.relation.device import Reading
 from semistream.relation.layout import part_names
-from semistream.relation.reader import CODES, PageReader
+from semistream.relation.pagetable import CODES
+from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.workload.zipf import zipf_ranks
 
@@ -140,6 +141,7 @@ def calibrate(
     factors, deviation = runs.fit(io)
     widths = stream_widths(relation, spec)
     advisor = Advisor(relation, spec, widths, partition, memory.opened.reader)
+    memory.opened.reader.close()
     if progress is not None:
         progress(runs.count, runs.count)
     return Calibration(

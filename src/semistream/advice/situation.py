@@ -13,7 +13,8 @@ from semistream.joins.pageindex import PageIndex
 from semistream.joins.rows import Widths
 from semistream.joins.spec import JoinSpec, read_columns
 from semistream.relation.layout import part_names
-from semistream.relation.reader import CODES, PageReader
+from semistream.relation.pagetable import CODES
+from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 
 _SIZED_ROWS = 4_096

@@ -45,7 +45,8 @@ from semistream.joins.kernels import gather_bytes, plan_reads, starts_of
 from semistream.joins.rows import NESTED_COPIES, gather_from_chunks
 from semistream.joins.stopwatch import Stopwatch
 from semistream.relation.layout import part_names
-from semistream.relation.reader import CODES, PageReader
+from semistream.relation.pagetable import CODES
+from semistream.relation.reader import PageReader
 from semistream.relation.writer import CODE_BYTES
 
 Runs: TypeAlias = list[tuple[int, int]]  # first and last (exclusive) pages

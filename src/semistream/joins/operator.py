@@ -213,6 +213,7 @@ class StreamJoin(ABC):
         Nothing else is allocated before rows arrive.
         """
         self.plan: Plan | None = None
+        self._owns_reader = opened is None
         opened = opened or Opened.within(MemoryLedger(budget_bytes), relation, spec, partition)
         self.ledger = opened.ledger
         self.telemetry = Telemetry()
@@ -256,7 +257,8 @@ class StreamJoin(ABC):
                 del batch  # or the next one would be made beside it
                 self.stopwatch.lap("outside")
         finally:
-            self._reader.close()
+            if self._owns_reader:
+                self._reader.close()
             self._give_back()
             self.telemetry.stream_rows = stream.row_count
             self.telemetry.null_key_rows = stream.null_key_rows

@@ -32,7 +32,8 @@ from semistream.joins.rows import (
     row_bytes,
 )
 from semistream.joins.telemetry import Telemetry
-from semistream.relation.reader import CODES, PageReader
+from semistream.relation.pagetable import CODES
+from semistream.relation.reader import PageReader
 from semistream.relation.writer import CODE_BYTES
 
 _BYTES_PER_PAGE = 4 + 4 + 1 + 4 + 8  # demand, place, whether wanted, a score, and their order

@@ -9,42 +9,29 @@ executors instead (`semistream.spark.build`).
 In order of frequency the first pass also counts how many rows the keys have that the sample asks
 for (`semistream.relation.hot`), so that the hot ones are known before the first page is written.
 
-The new snapshot becomes current by one atomic replacement of ``CURRENT``, as the last step. A
-build that fails or is killed before that leaves the earlier snapshot as it was.
+The new snapshot becomes current as the last step (`semistream.relation.draft`). A build that fails
+or is killed before that leaves the earlier snapshot as it was.
 """
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
-from types import TracebackType
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import dataset
 
-from semistream.columns import plain_schema
-from semistream.errors import BuildError, ColumnError, OptionError, did_you_mean
-from semistream.keys import KeyCoder, check_same_type
+from semistream.errors import ColumnError, OptionError, did_you_mean
+from semistream.keys import check_same_type
 from semistream.plain import plain_batches
+from semistream.relation.draft import Draft
 from semistream.relation.files import open_dataset, open_path
 from semistream.relation.gather import Gatherer
 from semistream.relation.hot import Candidates, HotKeys
-from semistream.relation.layout import (
-    CURRENT,
-    ORDERS,
-    Manifest,
-    Order,
-    PartitionInfo,
-    snapshot_path,
-)
+from semistream.relation.layout import ORDERS, Manifest, Order, PartitionInfo
 from semistream.relation.relation import Relation
-from semistream.relation.storage import Store
+from semistream.relation.spoolfiles import SpoolFiles
 from semistream.relation.writer import PartitionWriter, cut_pages, most_rows_of_page, row_sizes
 from semistream.sources import open_reader
 from semistream.units import parse_bytes
@@ -81,10 +68,12 @@ def build_relation(
     stream, in any form that a source may have (a Spark DataFrame only if the source is one as
     well), with the key columns under the relation's names; other columns do not matter.
 
+    >>> import tempfile
     >>> products = pa.table({"product_id": [3, 1, 2], "name": ["c", "a", "b"]})
-    >>> folder = tempfile.mkdtemp()
-    >>> build_relation(products, folder, key="product_id", partitions=2).row_count
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> build_relation(products, folder.name, key="product_id", partitions=2).row_count
     3
+    >>> folder.cleanup()
     """
     key = (key,) if isinstance(key, str) else tuple(key)
     page_bytes = parse_bytes(page_size)
@@ -174,89 +163,6 @@ def check_sample(
         check_same_type(manifest.schema.field(name).type, type_of(name), name, name)
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A snapshot in the making. Leaving the ``with`` block by an error removes its files."""
-
-    location: str
-    store: Store
-    manifest: Manifest
-
-    @classmethod
-    def start(
-        cls,
-        location: str | os.PathLike[str],
-        schema: pa.Schema,
-        key: tuple[str, ...],
-        page_bytes: int,
-        order: Order = "key",
-    ) -> "Draft":
-        """Check the schema and the key, and choose the id of the new snapshot."""
-        check_columns(schema, key)
-        now = datetime.now(UTC)
-        manifest = Manifest(
-            snapshot=f"{now:%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}",
-            created_at=now.isoformat(),
-            schema=plain_schema(schema),
-            key=key,
-            page_bytes=page_bytes,
-            null_keys_dropped=0,
-            partitions=(),
-            order=order,
-        )
-        store = Store.at(location)
-        return cls(store.root if store.is_local else os.fspath(location), store, manifest)
-
-    @classmethod
-    def resume(cls, location: str, manifest: Manifest) -> "Draft":
-        """Return a draft that another process started."""
-        return cls(location, Store.at(location), manifest)
-
-    def publish(self, partitions: Sequence[PartitionInfo], null_keys: int) -> Relation:
-        """Write the manifest, make the snapshot current, and open it."""
-        manifest = replace(self.manifest, partitions=tuple(partitions), null_keys_dropped=null_keys)
-        name = snapshot_path(manifest.snapshot, "manifest.json")
-        self.store.replace(name, manifest.to_json().encode())
-        self.store.replace(CURRENT, manifest.snapshot.encode())
-        return Relation.open(self.location)
-
-    def __enter__(self) -> "Draft":
-        """Begin writing."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        _: TracebackType | None,
-    ) -> None:
-        """Remove what was written if the build failed, and say what a full disk means."""
-        if kind is not None:
-            self.store.remove(snapshot_path(self.manifest.snapshot))
-        if isinstance(error, OSError):
-            raise BuildError(
-                f"the relation at {self.location!r} could not be built: {error}. What was written "
-                "has been removed, and an earlier snapshot is as it was. If the disk is full, free "
-                "some space, or call prune() on the relation to delete older snapshots"
-            ) from error
-
-
-def check_columns(schema: pa.Schema, key: tuple[str, ...]) -> None:
-    """Raise unless the key columns exist, can be joined on, and all names are distinct."""
-    if not key:
-        raise ColumnError("a relation needs at least one key column; got none")
-    duplicates = sorted({n for n in schema.names if schema.names.count(n) > 1})
-    if duplicates:
-        raise ColumnError(f"the source has several columns named {duplicates}; rename them")
-    for name in key:
-        if name not in schema.names:
-            raise ColumnError(
-                f"key column {name!r} is not in the source, which has "
-                f"{', '.join(schema.names)}.{did_you_mean(name, schema.names)}"
-            )
-    KeyCoder.for_columns([schema.field(k).type for k in key], key)
-
-
 def empty_partition(index: int) -> PartitionInfo:
     """Return the entry of a partition without rows; it has no files."""
     return PartitionInfo(index, "", 0, 0, 0, 0, 0, 0, -1)
@@ -313,17 +219,15 @@ class _Spool:
         self._candidates = candidates
         self._batches: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
         self._held_bytes = 0
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._writers: list[pa.RecordBatchFileWriter | None] = [None] * partitions
+        self._files = SpoolFiles()
         self.row_count = 0
         self.null_keys = 0
 
     def __enter__(self) -> "_Spool":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._folder:
-            self._folder.cleanup()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._files.close(quietly=kind is not None)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Deal out one batch."""
@@ -353,13 +257,10 @@ class _Spool:
 
     def take(self, partition: int) -> pa.Table:
         """Return all rows of a partition."""
-        writer = self._writers[partition]
-        if writer is None:
+        if not self._files.holds(partition):
             return self._table(self._batches[partition])
         self._write(partition)
-        writer.close()
-        with pa.OSFile(self._path(partition)) as file:
-            return pa.ipc.open_file(file).read_all()
+        return self._files.take(partition)
 
     def _table(self, batches: list[pa.RecordBatch]) -> pa.Table:
         return pa.Table.from_batches(
@@ -373,17 +274,6 @@ class _Spool:
 
     def _write(self, partition: int) -> None:
         rows = self._batches[partition]
-        if not rows:
-            return
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="semistream-build-")
-        writer = self._writers[partition]
-        if writer is None:
-            writer = pa.ipc.new_file(self._path(partition), rows[0].schema)
-            self._writers[partition] = writer
-        writer.write_table(self._table(rows))
-        rows.clear()
-
-    def _path(self, partition: int) -> str:
-        assert self._folder is not None
-        return str(Path(self._folder.name) / f"{partition}.arrow")
+        if rows:
+            self._files.append(partition, self._table(rows))
+            rows.clear()

@@ -4,6 +4,7 @@
 
     products.rel/
       CURRENT                          the id of the snapshot that readers open
+      leases/<id>/…                    who reads or builds a snapshot (`relation.leases`)
       snapshots/<id>/manifest.json     what this module reads and writes
       snapshots/<id>/part-….codes      key codes of a partition, 8 bytes a row
       snapshots/<id>/part-….data       extents: the parts of each column, page after page
@@ -39,9 +40,12 @@ its pages as if all were clustered. Others still are, to the letter, version 1.
 
 import base64
 import json
+import re
 import zlib
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -55,12 +59,29 @@ FORMAT_VERSIONS: dict[Order, int] = {"key": 1, "frequency": 2}
 FORMAT_VERSION = max(FORMAT_VERSIONS.values())  # the newest that this version reads
 CURRENT = "CURRENT"
 SNAPSHOTS = "snapshots"
+MANIFEST = "manifest.json"
+_SNAPSHOT_NAME = re.compile(r"\d{8}T\d{12}-[0-9a-f]{8}")  # when its build began, and a random part
+_FILES_NAME = re.compile(r"(part-\d{5,}-\w+)?")
 
 PARTS = {
     Encoding.FIXED: ("values", "validity"),
     Encoding.BYTES: ("lengths", "data", "validity"),
     Encoding.NESTED: ("message",),
 }
+
+
+def new_snapshot_name(now: datetime) -> str:
+    """Return the name of a snapshot whose build begins now; names sort by that time."""
+    return f"{now:%Y%m%dT%H%M%S%f}-{uuid4().hex[:8]}"
+
+
+def is_snapshot_name(name: str) -> bool:
+    """Whether a build could have given a snapshot this name.
+
+    >>> is_snapshot_name("20240229T120000000000-0123abcd"), is_snapshot_name("../../other")
+    (True, False)
+    """
+    return _SNAPSHOT_NAME.fullmatch(name) is not None
 
 
 def snapshot_path(snapshot: str, name: str = "") -> str:
@@ -91,6 +112,11 @@ class PartitionInfo:
     page_table_checksum: int = 0  # CRC-32 of the .pages file
     hot_pages: int = 0  # how many pages are hot; they come first
     hot_index_checksum: int = 0  # CRC-32 of the .hot file; there is none without hot pages
+
+    def file_names(self) -> list[str]:
+        """Return the names of its files; it has none without rows."""
+        kinds = ["codes", "data", "pages", *(["hot"] if self.hot_pages else [])]
+        return [f"{self.files}.{kind}" for kind in kinds] if self.files else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +192,9 @@ class Manifest:
         order = body.get("order", "key")
         if order not in ORDERS:
             raise ValueError(f"its order is {order!r}")
+        partitions = tuple(PartitionInfo(**p) for p in body["partitions"])
+        if not all(_FILES_NAME.fullmatch(p.files) for p in partitions):
+            raise ValueError("a partition names files that no build makes")
         return cls(
             snapshot=body["snapshot"],
             created_at=body["created_at"],
@@ -173,7 +202,7 @@ class Manifest:
             key=tuple(body["key"]),
             page_bytes=body["page_bytes"],
             null_keys_dropped=body["null_keys_dropped"],
-            partitions=tuple(PartitionInfo(**p) for p in body["partitions"]),
+            partitions=partitions,
             order=order,
         )
 

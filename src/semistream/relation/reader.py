@@ -26,19 +26,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.errors import CorruptRelationError
+from semistream.errors import CorruptRelationError, SemistreamError
 from semistream.relation.device import Reading
-from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
+from semistream.relation.failures import reading_failed
+from semistream.relation.layout import Manifest, PartitionInfo, part_names
+from semistream.relation.leases import hold_for_reading
+from semistream.relation.openfiles import MOST_OPEN, OpenFiles
+from semistream.relation.pagetable import CODES, PageTable, file_path, parts_of, read_columns
 from semistream.relation.storage import PageFile, Store
 from semistream.relation.writer import CODE_BYTES
 
-CODES = "codes"
-# Of a page, in the page table: rows, first code, file; its codes' offset, checksum and flag.
-_PAGE_BYTES = 8 + 8 + 4 + 8 + 4 + 1
-_PART_BYTES = 8 + 8 + 4 + 1  # offset, end, checksum, and whether it was checked
-_STORED_PART_BYTES = 8 + 8 + 4  # offset, size and checksum in the file
-# A page table up to this size is read in one go; of a larger local one only what is needed.
-_WHOLE_BYTES = 1 << 20
 _REMEMBERED_PARTS = 4096
 _checked: OrderedDict[tuple[str, ...], NDArray[np.bool_]] = OrderedDict()
 
@@ -73,39 +70,6 @@ class _Part:
         return int(self.ends[last] - self.ends[first]) * self.unit_bytes
 
 
-def page_table_bound(
-    store: Store, manifest: Manifest, partitions: Sequence[int], columns: Sequence[str]
-) -> int:
-    """Return what a `PageReader` takes at most, before anything but file sizes is read.
-
-    Up to 1 MB of what is read and dropped again is not counted.
-    """
-    infos = [manifest.partitions[p] for p in partitions if manifest.partitions[p].row_count]
-    if not infos:
-        return 0
-    parts = len(_parts_of(manifest, columns))
-    every_part = len(_parts_of(manifest, manifest.schema.names))
-    pages = sum(info.page_count for info in infos)
-    largest = max(info.page_count for info in infos)
-    read = largest * (_PAGE_BYTES + every_part * _STORED_PART_BYTES) - _WHOLE_BYTES
-    if store.is_local:
-        read = min(read, largest * (_PAGE_BYTES + parts * _STORED_PART_BYTES))
-    hot = [store.size_bytes(_file_path(manifest, i, "hot")) or 0 for i in infos if i.hot_pages]
-    kept = (pages + 1) * (_PAGE_BYTES + parts * _PART_BYTES)
-    return kept + max(0, read) + 2 * sum(hot)
-
-
-def _parts_of(manifest: Manifest, columns: Sequence[str]) -> list[str]:
-    """Return the parts of some columns, by their names in the page table."""
-    schema, stored = manifest.schema, manifest.stored_fields
-    indexes = [i for i in map(schema.get_field_index, columns) if i in stored]
-    return [n for i in indexes for n in part_names(i, schema.field(i).type).values()]
-
-
-def _file_path(manifest: Manifest, info: PartitionInfo, kind: str) -> str:
-    return snapshot_path(manifest.snapshot, f"{info.files}.{kind}")
-
-
 class PageReader:
     """The pages of some partitions of a snapshot, as one numbered sequence."""
 
@@ -123,7 +87,8 @@ class PageReader:
         self._store = store
         infos = [manifest.partitions[p] for p in partitions]
         self._infos = [info for info in infos if info.row_count]
-        self._files: list[dict[str, PageFile]] = [{} for _ in self._infos]
+        self._hold = hold_for_reading(store, manifest.snapshot)
+        self._files = OpenFiles(self._open_file, MOST_OPEN if store.is_local else None)
         self._parts: dict[str, _Part] = {}
         self.row_bounds: NDArray[np.int64] = np.zeros(1, np.int64)
         self.first_codes: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -132,7 +97,7 @@ class PageReader:
         self.hot_codes: NDArray[np.int64] = np.zeros(0, np.int64)
         self.hot_pages: NDArray[np.int32] = np.zeros(0, np.int32)
         self._load_hot_index()
-        self._load(_parts_of(manifest, columns))
+        self._load(parts_of(manifest, columns))
 
     @property
     def page_count(self) -> int:
@@ -235,7 +200,7 @@ class PageReader:
 
     def pages_per_stretch(self, columns: Sequence[str]) -> float:
         """Return how many pages of a column lie together in the file, on average over columns."""
-        names = [name for name in _parts_of(self.manifest, columns) if name in self._parts]
+        names = [name for name in parts_of(self.manifest, columns) if name in self._parts]
         if not names or not self.page_count:
             return float(max(1, self.page_count))
         pieces = [
@@ -257,7 +222,10 @@ class PageReader:
             if size == 0:
                 continue
             file = self._file(int(self._file_index[a]), name)
-            got = file.read_into(int(part.offsets[a]), view[at : at + size])
+            try:
+                got = file.read_into(int(part.offsets[a]), view[at : at + size])
+            except OSError as error:
+                raise self._failure(int(self._file_index[a]), name, error) from error
             if got < size:
                 reached = int(part.ends[a]) + got // part.unit_bytes
                 self._report_damage(name, int(np.searchsorted(part.ends, reached, "right")) - 1)
@@ -273,18 +241,16 @@ class PageReader:
                 file.announce(int(part.offsets[a]), part.size_bytes(a, b))
 
     def close(self) -> None:
-        """Close all files."""
-        for files in self._files:
-            for file in files.values():
-                file.close()
-            files.clear()
+        """Close all files, and let others prune the snapshot."""
+        self._files.close()
+        self._hold.release()
 
     def _load(self, names: list[str]) -> None:
         """Fill the page table, partition after partition."""
         page_count = sum(info.page_count for info in self._infos)
         if not page_count:
             return
-        table = _PageTable(page_count, names)
+        table = PageTable(page_count, names)
         self.row_bounds = np.zeros(page_count + 1, np.int64)
         self.first_codes = np.empty(page_count, np.int64)
         counts = [info.page_count for info in self._infos]
@@ -307,7 +273,7 @@ class PageReader:
             if sizes.any():
                 self._parts[name] = self._part(table, name, _unit(sizes, rows_of_page))
 
-    def _part(self, table: "_PageTable", name: str, unit_bytes: int) -> _Part:
+    def _part(self, table: "PageTable", name: str, unit_bytes: int) -> _Part:
         ends = self.row_bounds
         if unit_bytes == 1:
             ends = table.ends[name]
@@ -348,18 +314,12 @@ class PageReader:
     def _read_table(
         self, what: str, path: str, checksum: int, wanted: list[str]
     ) -> dict[str, NDArray[Any]]:
-        """Read columns of an Arrow file, after comparing it with its checksum, or report it."""
+        """Read columns of the page table or the hot index, or report what is wrong with it."""
         try:
-            content = self._store.read_checked(path, checksum, _WHOLE_BYTES)
-            with content:
-                names = pa.ipc.open_file(content).schema.names
-                fields = [names.index(name) for name in wanted]
-                options = pa.ipc.IpcReadOptions(included_fields=fields)
-                file = pa.ipc.open_file(content, options=options)
-                batches = [file.get_batch(i) for i in range(file.num_record_batches)]
-                table = pa.Table.from_batches(batches, batches[0].schema)
-                return {name: table[name].to_numpy() for name in wanted}
-        except (pa.ArrowException, OSError, KeyError, ValueError, IndexError) as error:
+            return read_columns(self._store, path, checksum, wanted)
+        except OSError as error:
+            raise self._explained(path, error) from error
+        except (pa.ArrowException, KeyError, ValueError, IndexError) as error:
             raise self._unreadable(what, path, str(error)) from error
 
     def _unreadable(self, what: str, path: str, why: str) -> CorruptRelationError:
@@ -385,18 +345,23 @@ class PageReader:
         yield from itertools.pairwise(bounds)
 
     def _file(self, file_index: int, part: str) -> PageFile:
-        kind = "codes" if part == CODES else "data"
-        files = self._files[file_index]
-        if kind not in files:
-            path = self._path(self._infos[file_index], kind)
-            try:
-                files[kind] = self.reading.open(self._store.open_pages(path), path)
-            except OSError as error:
-                raise CorruptRelationError(
-                    f"{self._store.path(path)} is missing or cannot be opened ({error}); "
-                    f"rebuild snapshot {self.manifest.snapshot}"
-                ) from error
-        return files[kind]
+        try:
+            return self._files.get((file_index, CODES if part == CODES else "data"))
+        except OSError as error:
+            raise self._failure(file_index, part, error) from error
+
+    def _open_file(self, wanted: tuple[int, str]) -> PageFile:
+        file_index, kind = wanted
+        path = self._path(self._infos[file_index], kind)
+        return self.reading.open(self._store.open_pages(path), path)
+
+    def _failure(self, file_index: int, part: str, error: OSError) -> SemistreamError:
+        kind = CODES if part == CODES else "data"
+        return self._explained(self._path(self._infos[file_index], kind), error)
+
+    def _explained(self, path: str, error: OSError) -> SemistreamError:
+        refusal = self._hold.lease.refusal
+        return reading_failed(self._store, self.manifest.snapshot, path, error, refusal)
 
     def _check(self, part: _Part, name: str, first: int, last: int, view: memoryview) -> None:
         unchecked = np.flatnonzero(~part.checked[first:last])
@@ -426,25 +391,7 @@ class PageReader:
         )
 
     def _path(self, info: PartitionInfo, kind: str) -> str:
-        return _file_path(self.manifest, info, kind)
-
-
-class _PageTable:
-    """The columns of the page table while it is read: of each part its offsets, ends, checksums."""
-
-    def __init__(self, page_count: int, names: Sequence[str]) -> None:
-        every = [CODES, *names]
-        self.offsets = {name: np.empty(page_count, np.int64) for name in every}
-        self.ends = {name: np.zeros(page_count + 1, np.int64) for name in names}  # sizes, at first
-        self.checksums = {name: np.empty(page_count, np.uint32) for name in every}
-
-    def fill(self, pages: slice, found: dict[str, NDArray[Any]]) -> None:
-        """Take over what was read of one partition."""
-        for name, checksums in self.checksums.items():
-            checksums[pages] = found[f"{name}.checksum"]
-        for name, sizes in self.ends.items():
-            self.offsets[name][pages] = found[f"{name}.offset"]
-            sizes[pages.start + 1 : pages.stop + 1] = found[f"{name}.size"]
+        return file_path(self.manifest, info, kind)
 
 
 def _running_total(counts: NDArray[np.int64]) -> NDArray[np.int64]:

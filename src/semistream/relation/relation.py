@@ -2,16 +2,29 @@
 
 import os
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from semistream.errors import OptionError, RelationNotFoundError
+from semistream.errors import CorruptRelationError, RelationNotFoundError
 from semistream.keys import KeyCoder
 from semistream.relation.device import Reading
-from semistream.relation.layout import CURRENT, SNAPSHOTS, Manifest, Order, snapshot_path
-from semistream.relation.reader import PageReader, page_table_bound
+from semistream.relation.failures import explained
+from semistream.relation.layout import (
+    CURRENT,
+    MANIFEST,
+    SNAPSHOTS,
+    Manifest,
+    Order,
+    is_snapshot_name,
+    snapshot_path,
+)
+from semistream.relation.leases import Hold, hold_for_reading
+from semistream.relation.pagetable import page_table_bound
+from semistream.relation.prune import GRACE_S, Pruned, prune, read_current
+from semistream.relation.reader import PageReader
 from semistream.relation.storage import Store
 from semistream.units import format_bytes
 
@@ -37,23 +50,20 @@ class Relation:
     def open(cls, location: str | os.PathLike[str], snapshot: str | None = None) -> "Relation":
         """Open the current snapshot of the relation at a path or URI, or a named one."""
         store = Store.at(location)
-        if not store.exists(CURRENT):
-            raise RelationNotFoundError(
-                f"{os.fspath(location)!r} is not a relation: it has no {CURRENT} file. "
-                "Build one there with semistream.build_relation(source, path, key=…)"
-            )
-        # A name that is no UTF-8, or has a NUL in it, is no snapshot's.
-        snapshot = (
-            snapshot or store.read(CURRENT).decode(errors="replace").replace("\0", "").strip()
-        )
-        name = snapshot_path(snapshot, "manifest.json")
-        if not store.exists(name):
-            raise RelationNotFoundError(
-                f"{os.fspath(location)!r} has no snapshot {snapshot!r}; "
-                f"it has {', '.join(store.list(SNAPSHOTS)) or 'none'}"
-            )
         where = os.fspath(location) if "://" in os.fspath(location) else store.root
-        return cls(where, Manifest.from_json(store.read(name), store.path(name)))
+        with explained(f"opening the relation {where!r}"):
+            name = snapshot_path(_snapshot_to_open(store, where, snapshot), MANIFEST)
+            try:
+                text = store.read(name)
+            except FileNotFoundError as error:
+                raise _no_snapshot(store, where, name.split("/")[1]) from error
+        manifest = Manifest.from_json(text, store.path(name))
+        if snapshot_path(manifest.snapshot, MANIFEST) != name:
+            raise CorruptRelationError(
+                f"{store.path(name)} is the manifest of another snapshot, "
+                f"{manifest.snapshot!r}; rebuild it"
+            )
+        return cls(where, manifest)
 
     @property
     def schema(self) -> pa.Schema:
@@ -125,6 +135,13 @@ class Relation:
         partitions = range(self.partition_count) if partition is None else [partition]
         return page_table_bound(self.store, self.manifest, partitions, columns)
 
+    def hold(self) -> Hold:
+        """Keep `prune` from removing this snapshot until the result is released or collected.
+
+        Joins do so themselves while they read; this is for those who will read it later.
+        """
+        return hold_for_reading(self.store, self.snapshot)
+
     def read_by(self, reading: Reading) -> "Relation":
         """Return the same relation, to be read in another way: from an emulated disk, say."""
         return replace(self, reading=reading)
@@ -152,26 +169,23 @@ class Relation:
 
     def snapshots(self) -> list[str]:
         """Return the ids of all snapshots that are kept, oldest first."""
-        return _published(self.store)
+        with explained(f"listing the snapshots of {self.location!r}"):
+            return _published(self.store)
 
-    def prune(self, keep: int = 1) -> list[str]:
-        """Delete all but the newest `keep` snapshots and return the ids deleted.
+    def prune(self, keep: int = 1, *, grace: float | timedelta = GRACE_S) -> Pruned:
+        """Delete all but the newest `keep` snapshots, as far as they are not in use.
 
-        The current one always stays. A running query must not still be reading what is deleted.
-        What builds that died before the current snapshot left behind goes as well, so no build
-        may be running.
+        The current one always stays. So does one that a join in any process reads, and one that
+        was current within the `grace` period (seconds, or a timedelta): somebody may have opened it
+        just before, or read it without being able to say so, where the relation is read-only.
+        What builds left behind that died goes as well, after the same period; a build that is
+        running is not disturbed. `semistream.relation.leases` has the details.
+
+        The result lists what was ``removed``, and what was ``kept``, with the reason.
         """
-        if keep < 1:
-            raise OptionError(f"keep must be at least 1; got {keep}")
-        store = self.store
-        current = store.read(CURRENT).decode().strip()
-        others = [s for s in _published(store) if s != current]
-        doomed = others[: max(0, len(others) - (keep - 1))]
-        drafts = set(store.list(SNAPSHOTS)) - {current, *others}
-        doomed += sorted(draft for draft in drafts if draft < current)
-        for snapshot in doomed:
-            store.remove(snapshot_path(snapshot))
-        return doomed
+        grace_s = grace.total_seconds() if isinstance(grace, timedelta) else float(grace)
+        with explained(f"pruning the relation {self.location!r}"):
+            return prune(self.store, keep, grace_s)
 
     def __repr__(self) -> str:
         """Describe the relation in one line."""
@@ -182,7 +196,36 @@ class Relation:
         )
 
 
+def _snapshot_to_open(store: Store, where: str, snapshot: str | None) -> str:
+    """Return the name of a snapshot that a build can have made: the given one, or the current."""
+    if snapshot is not None:
+        if not is_snapshot_name(snapshot):
+            raise _no_snapshot(store, where, snapshot)
+        return snapshot
+    try:
+        current = read_current(store)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RelationNotFoundError(
+            f"{where!r} is not a relation: it has no {CURRENT} file. "
+            "Build one there with semistream.build_relation(source, path, key=…)"
+        ) from error
+    if not is_snapshot_name(current):
+        raise CorruptRelationError(
+            f"{store.path(CURRENT)} names {current!r}, which is not the name of a snapshot; write "
+            f"one of these into it, or rebuild the relation: {_listed(store)}"
+        )
+    return current
+
+
+def _no_snapshot(store: Store, where: str, snapshot: str) -> RelationNotFoundError:
+    return RelationNotFoundError(f"{where!r} has no snapshot {snapshot!r}; it has {_listed(store)}")
+
+
+def _listed(store: Store) -> str:
+    return ", ".join(store.names(SNAPSHOTS)) or "none"
+
+
 def _published(store: Store) -> list[str]:
     """Return the snapshots that were finished, oldest first; a draft has no manifest."""
-    names = store.list(SNAPSHOTS)
-    return [name for name in names if store.exists(snapshot_path(name, "manifest.json"))]
+    names = [name for name in store.names(SNAPSHOTS) if is_snapshot_name(name)]
+    return [name for name in names if store.exists(snapshot_path(name, MANIFEST))]

@@ -3,10 +3,14 @@
 Local files are read with ``preadv`` straight into the join's disk buffer; the others go through
 Arrow's random-access files. Both answer to `PageFile`, which is also the seam for emulated devices
 (`semistream.relation.device`).
+
+What is committed in a local folder is durable: contents and names are synced (see
+`semistream.relation.disk`). An object store publishes whole objects and has nothing to sync.
 """
 
 import os
-import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +19,23 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
-_KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")
+from semistream.relation.disk import (
+    LONGER_FILE,
+    NEW_FILE,
+    SAME_FILE,
+    Bytes,
+    Disk,
+    Entry,
+    LocalOutput,
+    LocalPageFile,
+    make_folder,
+    read_file,
+    remove_tree,
+    sync_folder,
+    write_file,
+)
+
+disk = Disk()  # what local stores use; tests put another in its place
 
 
 class PageFile(Protocol):
@@ -38,43 +58,20 @@ class PageFile(Protocol):
         ...
 
 
-class LocalPageFile:
-    """A local file, read by ``preadv`` without a copy in between."""
+class Output(Protocol):
+    """A file that is being written."""
 
-    def __init__(self, path: str) -> None:
-        """Open the file for reading."""
-        self._fd = -1
-        self._fd = os.open(path, os.O_RDONLY)
+    def write(self, data: Bytes) -> int:
+        """Write all of `data`; return its size in bytes."""
+        ...
 
-    def read_into(self, offset: int, out: memoryview) -> int:
-        """Fill `out` from `offset`; short only at the end of the file."""
-        done = 0
-        while done < len(out):
-            count = os.preadv(self._fd, [out[done:]], offset + done)
-            if count == 0:
-                break
-            done += count
-        return done
+    def commit(self) -> None:
+        """Close the file; its content is durable when this returns."""
+        ...
 
-    def announce(self, offset: int, size: int) -> None:
-        """Let the kernel read them into its page cache meanwhile."""
-        os.posix_fadvise(self._fd, offset, size, os.POSIX_FADV_WILLNEED)
-
-    def forget(self, offset: int, size: int) -> None:
-        """Let the kernel drop them from its page cache, in whole pages around them."""
-        start = offset // _KERNEL_PAGE * _KERNEL_PAGE
-        end = -(-(offset + size) // _KERNEL_PAGE) * _KERNEL_PAGE
-        os.posix_fadvise(self._fd, start, end - start, os.POSIX_FADV_DONTNEED)
-
-    def close(self) -> None:
-        """Close the descriptor; safe to call twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __del__(self) -> None:
-        """Close on collection, since readers are cached and dropped."""
-        self.close()
+    def abandon(self) -> None:
+        """Close a file that is of no use; safe to call twice, or after `commit`."""
+        ...
 
 
 class ArrowPageFile:
@@ -103,100 +100,272 @@ class ArrowPageFile:
         self._file.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class ArrowOutput:
+    """A file that is being written on any Arrow file system; published when it is closed."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        """Take over an open output stream."""
+        self._file = file
+
+    def write(self, data: Bytes) -> int:
+        """Write all of `data`; return its size in bytes."""
+        return int(self._file.write(data))
+
+    def commit(self) -> None:
+        """Publish the file."""
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close the file; Arrow publishes what there is, and the draft it belongs to is removed."""
+        if not self._file.closed:
+            self._file.close()
+
+
+class Store(ABC):
     """A folder on some file system; paths given to it are relative to the folder."""
 
-    filesystem: fs.FileSystem
     root: str
 
-    @classmethod
-    def at(cls, location: str | os.PathLike[str]) -> "Store":
+    @staticmethod
+    def at(location: str | os.PathLike[str]) -> "Store":
         """Return the store at a local path or a URI such as ``s3://bucket/products.rel``."""
         text = os.fspath(location)
         if "://" in text:
             filesystem, root = fs.FileSystem.from_uri(text)
-            return cls(filesystem, root.rstrip("/"))
-        return cls(fs.LocalFileSystem(), str(Path(text).expanduser().resolve()))
+            if not isinstance(filesystem, fs.LocalFileSystem):
+                return ArrowStore(filesystem, root.rstrip("/"))
+            text = root
+        return LocalStore(disk, str(Path(text).expanduser().resolve()))
 
     @property
     def is_local(self) -> bool:
         """Whether the files are ordinary local files."""
-        return isinstance(self.filesystem, fs.LocalFileSystem)
+        return isinstance(self, LocalStore)
 
     def path(self, name: str) -> str:
-        """Return the full path of a file in the folder."""
-        return f"{self.root}/{name}"
+        """Return the full path of a file in the folder; of the folder itself for an empty name."""
+        return f"{self.root}/{name}" if name else self.root
 
     def exists(self, name: str) -> bool:
         """Whether a file or folder of this name is there."""
-        found = self.filesystem.get_file_info(self.path(name)).type
-        return bool(found != fs.FileType.NotFound)
+        return self.entry(name) is not None
 
-    def list(self, name: str) -> list[str]:
+    def names(self, name: str) -> list[str]:
         """Return the names in a folder of the store, sorted; empty if there is no such folder."""
+        return sorted(entry.name for entry in self.entries(name))
+
+    @abstractmethod
+    def entry(self, name: str) -> Entry | None:
+        """Return what is known of a file or folder, or None if it is not there."""
+
+    @abstractmethod
+    def entries(self, name: str) -> list[Entry]:
+        """Return what lies in a folder of the store; empty if there is no such folder."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Return a whole (small) file."""
+
+    @abstractmethod
+    def make_folder(self, name: str) -> None:
+        """Make a folder, durably, where file systems have folders."""
+
+    @abstractmethod
+    def sync_folder(self, name: str) -> None:
+        """Make the names in a folder durable."""
+
+    @abstractmethod
+    def create(self, name: str) -> Output:
+        """Open a new file for writing in a folder that is there."""
+
+    @abstractmethod
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file so that readers see the old content or the new, also after a crash.
+
+        The content is durable when this returns, and so is the name.
+        """
+
+    @abstractmethod
+    def write_note(self, name: str, content: bytes) -> None:
+        """Write a small file that need not survive a crash, making its folder."""
+
+    @abstractmethod
+    def open_pages(self, name: str) -> PageFile:
+        """Open a file for random reads."""
+
+    @abstractmethod
+    def remove_file(self, name: str) -> None:
+        """Delete a file; nothing happens if it is not there."""
+
+    @abstractmethod
+    def remove_empty_folder(self, name: str) -> None:
+        """Delete a folder if it is there and nothing is in it."""
+
+    @abstractmethod
+    def remove(self, name: str, first: str = "") -> None:
+        """Delete a folder and all in it, the file `first` before the others, if it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore(Store):
+    """A folder of this machine, or one that several machines mount."""
+
+    disk: Disk
+    root: str
+
+    def entry(self, name: str) -> Entry | None:
+        """Return what is known of a file or folder, or None if it is not there."""
+        try:
+            return self.disk.stat(self.path(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def entries(self, name: str) -> list[Entry]:
+        """Return what lies in a folder of the store; empty if there is no such folder."""
+        try:
+            return self.disk.scan(self.path(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def read(self, name: str) -> bytes:
+        """Return a whole (small) file."""
+        return read_file(self.disk, self.path(name))
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder and those it lies in, each durable in the one above."""
+        make_folder(self.disk, self.path(name))
+
+    def sync_folder(self, name: str) -> None:
+        """Make the names in a folder durable."""
+        sync_folder(self.disk, self.path(name))
+
+    def create(self, name: str) -> Output:
+        """Open a new file for writing in a folder that is there."""
+        return LocalOutput(self.disk, self.path(name))
+
+    def append(self, name: str) -> LocalOutput:
+        """Open a file, new or not, to write at its end."""
+        return LocalOutput(self.disk, self.path(name), LONGER_FILE)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Write a file beside the old one, sync it, rename it, and sync the name."""
+        folder, _, base = self.path(name).rpartition("/")
+        temporary = f"{folder}/.{base}-{uuid4().hex}"
+        try:
+            write_file(self.disk, temporary, content, NEW_FILE, durable=True)
+            self.disk.replace(temporary, f"{folder}/{base}")
+        except BaseException:
+            _quietly(lambda: self.disk.unlink(temporary))
+            raise
+        sync_folder(self.disk, folder)
+
+    def write_note(self, name: str, content: bytes) -> None:
+        """Write a small file that need not survive a crash, making its folder."""
+        path = self.path(name)
+        for attempt in range(_ATTEMPTS):
+            try:
+                if attempt:
+                    make_folder(self.disk, path.rpartition("/")[0])
+                write_file(self.disk, path, content, SAME_FILE, durable=False)
+                return
+            except FileNotFoundError:  # another process may remove folders that are empty
+                if attempt == _ATTEMPTS - 1:
+                    raise
+
+    def open_pages(self, name: str) -> PageFile:
+        """Open a file for random reads."""
+        return LocalPageFile(self.path(name), self.disk)
+
+    def remove_file(self, name: str) -> None:
+        """Delete a file; nothing happens if it is not there."""
+        try:
+            self.disk.unlink(self.path(name))
+        except FileNotFoundError:
+            return
+
+    def remove_empty_folder(self, name: str) -> None:
+        """Delete a folder if it is there and nothing is in it."""
+        _quietly(lambda: self.disk.rmdir(self.path(name)))
+
+    def remove(self, name: str, first: str = "") -> None:
+        """Delete a folder and all in it, the file `first` before the others, if it is there."""
+        remove_tree(self.disk, self.path(name), first)
+
+
+_ATTEMPTS = 20
+
+
+def _quietly(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except OSError:
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowStore(Store):
+    """A folder on one of Arrow's file systems, such as a prefix of a bucket."""
+
+    filesystem: fs.FileSystem
+    root: str
+
+    def entry(self, name: str) -> Entry | None:
+        """Return what is known of a file or folder, or None if it is not there."""
+        found = self.filesystem.get_file_info(self.path(name))
+        return None if found.type == fs.FileType.NotFound else _arrow_entry(found)
+
+    def entries(self, name: str) -> list[Entry]:
+        """Return what lies in a folder of the store; empty if there is no such folder."""
         selector = fs.FileSelector(self.path(name), allow_not_found=True)
-        return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
+        return [_arrow_entry(found) for found in self.filesystem.get_file_info(selector)]
 
     def read(self, name: str) -> bytes:
         """Return a whole (small) file."""
         with self.filesystem.open_input_file(self.path(name)) as file:
             return bytes(file.read())
 
-    def read_checked(self, name: str, checksum: int, whole_bytes: int) -> pa.NativeFile:
-        """Return a file opened for reading whose bytes have this CRC-32; `ValueError` if not.
+    def make_folder(self, name: str) -> None:
+        """Make a folder where the file system has folders."""
+        self.filesystem.create_dir(self.path(name), recursive=True)
 
-        A file of up to `whole_bytes`, or on another device, is read into memory. Of a larger local
-        one only a piece at a time is, so that a reader of some columns needs no more than these.
-        """
-        file = self.filesystem.open_input_file(self.path(name))
-        if file.size() <= whole_bytes or not self.is_local:
-            with file:
-                content = file.read_buffer()
-            found, file = zlib.crc32(content), pa.BufferReader(content)
-        else:
-            found = 0
-            while piece := file.read_buffer(whole_bytes):
-                found = zlib.crc32(piece, found)
-            file.seek(0)
-        if found != checksum:
-            file.close()
-            raise ValueError("its checksum does not match")
-        return file
+    def sync_folder(self, name: str) -> None:
+        """Nothing to do: an object is durable once it is published."""
 
-    def size_bytes(self, name: str) -> int | None:
-        """Return a file's size, or None if it is not there."""
-        size = self.filesystem.get_file_info(self.path(name)).size
-        return None if size is None else int(size)
-
-    def create(self, name: str) -> pa.NativeFile:
-        """Open a new file for writing, making its folder where file systems have folders."""
-        full = self.path(name)
-        self.filesystem.create_dir(full.rpartition("/")[0], recursive=True)
-        return self.filesystem.open_output_stream(full)
+    def create(self, name: str) -> Output:
+        """Open a new file for writing."""
+        return ArrowOutput(self.filesystem.open_output_stream(self.path(name)))
 
     def replace(self, name: str, content: bytes) -> None:
-        """Write a file so that readers see the old content or the new, never a mixture."""
-        if not self.is_local:
-            with self.create(name) as file:  # an object store publishes an object as a whole
-                file.write(content)
-            return
-        target = Path(self.path(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}-{uuid4().hex}")
-        with temporary.open("wb") as local:
-            local.write(content)
-            local.flush()
-            os.fsync(local.fileno())
-        temporary.replace(target)
+        """Write a file; an object store publishes an object as a whole."""
+        with self.filesystem.open_output_stream(self.path(name)) as file:
+            file.write(content)
+
+    def write_note(self, name: str, content: bytes) -> None:
+        """Write a small file."""
+        self.replace(name, content)
 
     def open_pages(self, name: str) -> PageFile:
         """Open a file for random reads."""
-        if self.is_local:
-            return LocalPageFile(self.path(name))
         return ArrowPageFile(self.filesystem.open_input_file(self.path(name)))
 
-    def remove(self, name: str) -> None:
-        """Delete a folder and all in it; nothing happens if it is not there."""
+    def remove_file(self, name: str) -> None:
+        """Delete a file; nothing happens if it is not there."""
+        try:
+            self.filesystem.delete_file(self.path(name))
+        except FileNotFoundError:
+            return
+
+    def remove_empty_folder(self, name: str) -> None:
+        """Nothing to do: a folder is a part of its objects' names."""
+
+    def remove(self, name: str, first: str = "") -> None:
+        """Delete a folder and all in it, the file `first` before the others, if it is there."""
+        if first:
+            self.remove_file(f"{name}/{first}")
         if self.exists(name):
             self.filesystem.delete_dir(self.path(name))
+
+
+def _arrow_entry(found: fs.FileInfo) -> Entry:
+    modified_at = 0.0 if found.mtime is None else found.mtime.timestamp()
+    return Entry(found.base_name, found.size or 0, modified_at, found.type == fs.FileType.Directory)

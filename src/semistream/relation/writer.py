@@ -66,7 +66,11 @@ class PartitionWriter:
         self._store = store
         self._manifest = manifest
         self._data = store.create(self._path + ".data")
-        self._codes = store.create(self._path + ".codes")
+        try:
+            self._codes = store.create(self._path + ".codes")
+        except BaseException:
+            self._data.abandon()
+            raise
         self._data_bytes = 0
         self._waiting: list[_Rows] = []
         self._waiting_bytes = 0
@@ -85,7 +89,7 @@ class PartitionWriter:
         self._write_clustered(*self._hot.sift(codes, batch))
 
     def close(self) -> PartitionInfo:
-        """Write what is left, the hot pages, the page table and the hot index."""
+        """Write what is left, the hot pages, the page table and the hot index; all is durable."""
         for rows in self._hot.sift_last():
             self._write_clustered(*rows)
         if self._waiting:
@@ -94,12 +98,13 @@ class PartitionWriter:
         for extent in self._hot.extents():
             self._write_extent(*extent)
         hot_pages = len(self._page_rows) - clustered_pages
-        self._data.close()
-        self._codes.close()
+        self._data.commit()
+        self._codes.commit()
         page_table = self._page_table()
         hot_first = pa.concat_tables([page_table[clustered_pages:], page_table[:clustered_pages]])
         table_checksum = self._write_table("pages", hot_first.combine_chunks())
         hot_checksum = self._write_table("hot", self._hot.index()) if hot_pages else 0
+        self._store.sync_folder(snapshot_path(self._manifest.snapshot))
         return PartitionInfo(
             index=self._index,
             files=self._prefix,
@@ -118,8 +123,8 @@ class PartitionWriter:
 
     def abort(self) -> None:
         """Close the files of a partition that will not be used."""
-        self._data.close()
-        self._codes.close()
+        self._data.abandon()
+        self._codes.abandon()
 
     def _write_clustered(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> None:
         if len(codes) == 0:
@@ -211,8 +216,12 @@ class PartitionWriter:
         with pa.ipc.new_file(image, table.schema) as writer:
             writer.write_table(table)
         content = image.getvalue()
-        with self._store.create(f"{self._path}.{kind}") as file:
+        file = self._store.create(f"{self._path}.{kind}")
+        try:
             file.write(content)
+            file.commit()
+        finally:
+            file.abandon()
         return zlib.crc32(content)
 
 

@@ -26,13 +26,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from semistream.errors import BuildError
-from semistream.relation.build import (
-    Draft,
-    check_sample,
-    count_sample,
-    empty_partition,
-    write_sorted,
-)
+from semistream.relation.build import check_sample, count_sample, empty_partition, write_sorted
+from semistream.relation.draft import Draft
+from semistream.relation.failures import explained
 from semistream.relation.hot import LEAST_SEEN, Candidates, HotKeys, most_hot_rows
 from semistream.relation.layout import Manifest, Order, PartitionInfo
 from semistream.relation.relation import Relation
@@ -152,7 +148,8 @@ class _WritePartition:
         draft = Draft.resume(self._location, self._manifest)
         rows = _SortedRows(batches, self._manifest.schema)
         index, attempt = context.partitionId(), f"{context.taskAttemptId()}"
-        info = write_sorted(draft, index, iter(rows), attempt, self._hot)
+        with explained(f"writing partition {index} of the relation at {self._location!r}"):
+            info = write_sorted(draft, index, iter(rows), attempt, self._hot)
         answer = json.dumps(asdict(info)) if info.row_count else None
         yield pa.record_batch(
             {

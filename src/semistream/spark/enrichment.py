@@ -33,6 +33,7 @@ from semistream.embedded import DEFAULT_MEMORY
 from semistream.errors import BudgetError, ColumnError, OptionError
 from semistream.joins.spec import Columns, JoinSpec, On, resolve
 from semistream.joins.telemetry import Telemetry
+from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
@@ -41,6 +42,9 @@ from semistream.units import format_bytes, parse_bytes
 TELEMETRY_COLUMN = "__semistream_telemetry"
 _PARTITION_COLUMN = "__semistream_partition"
 _TELEMETRY_TYPE = pa.list_(pa.int64())
+# A query keeps to the snapshot it was planned with, and its workers come and go between
+# micro-batches. Which queries still run only Spark knows: the driver holds on until it exits.
+_planned: list[Hold] = []
 
 
 def enrich(
@@ -81,6 +85,7 @@ def enrich(
         case_sensitive=case_sensitive,
     )
     check_collation(stream.schema, spec.stream_key)
+    _planned.append(relation.hold())
     task = _Task(relation, spec, algorithm, _task_budget(relation, parse_bytes(memory)))
     task.check()
     task = task.with_factors()

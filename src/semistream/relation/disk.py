@@ -1,0 +1,257 @@
+"""Files of a relation in a local folder, and the calls of the operating system they are made of.
+
+`Disk` has one method for each call and is the only way from here to the file system. So a test can
+put another in its place: one that fails at a given call, or that forgets what was not synced
+(`tests/faults/forgetful_disk.py`).
+
+A file survives a loss of power once its content was synced (`LocalOutput.commit`) and the folder it
+lies in as well, which holds its name (`sync_folder`).
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+_KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+SAME_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+LONGER_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+Bytes: TypeAlias = bytes | memoryview | NDArray[np.uint8]
+
+
+class Entry(NamedTuple):
+    """A file or folder as its folder lists it."""
+
+    name: str
+    size_bytes: int
+    modified_at: float  # seconds since 1970, by the clock of the file system
+    is_folder: bool
+
+
+class Disk:
+    """The calls themselves. All raise `OSError` and leave it to the caller to explain it."""
+
+    open = staticmethod(os.open)
+    close = staticmethod(os.close)
+    read = staticmethod(os.read)
+    preadv = staticmethod(os.preadv)
+    write = staticmethod(os.write)
+    fsync = staticmethod(os.fsync)
+    advise = staticmethod(os.posix_fadvise)
+    replace = staticmethod(os.replace)
+    mkdir = staticmethod(os.mkdir)
+    unlink = staticmethod(os.unlink)
+    rmdir = staticmethod(os.rmdir)
+
+    def stat(self, path: str) -> Entry:
+        """Return what is known of a file or folder."""
+        return _entry(os.path.basename(path), os.stat(path))  # noqa: PTH116, PTH119
+
+    def scan(self, path: str) -> list[Entry]:
+        """Return what lies in a folder."""
+        with os.scandir(path) as found:
+            return [_entry(f.name, f.stat(follow_symlinks=False)) for f in found]
+
+
+def _entry(name: str, found: os.stat_result) -> Entry:
+    return Entry(name, found.st_size, found.st_mtime, stat.S_ISDIR(found.st_mode))
+
+
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Let errors of calls that know only a descriptor name the file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
+
+
+class LocalPageFile:
+    """A local file, read by ``preadv`` without a copy in between."""
+
+    def __init__(self, path: str, disk: Disk | None = None) -> None:
+        """Open the file for reading."""
+        self._fd = -1
+        self._path = path
+        self._disk = disk or Disk()
+        self._fd = self._disk.open(path, os.O_RDONLY)
+
+    def read_into(self, offset: int, out: memoryview) -> int:
+        """Fill `out` from `offset`; short only at the end of the file."""
+        done = 0
+        try:
+            while done < len(out):
+                count = self._disk.preadv(self._fd, [out[done:]], offset + done)
+                if count == 0:
+                    break
+                done += count
+        except OSError as error:
+            error.filename = self._path
+            raise
+        return done
+
+    def announce(self, offset: int, size: int) -> None:
+        """Let the kernel read them into its page cache meanwhile."""
+        self._hint(offset, size, os.POSIX_FADV_WILLNEED)
+
+    def forget(self, offset: int, size: int) -> None:
+        """Let the kernel drop them from its page cache, in whole pages around them."""
+        start = offset // _KERNEL_PAGE * _KERNEL_PAGE
+        end = -(-(offset + size) // _KERNEL_PAGE) * _KERNEL_PAGE
+        self._hint(start, end - start, os.POSIX_FADV_DONTNEED)
+
+    def _hint(self, offset: int, size: int, advice: int) -> None:
+        try:
+            self._disk.advise(self._fd, offset, size, advice)
+        except OSError:
+            return  # nothing depends on it
+
+    def close(self) -> None:
+        """Close the descriptor; safe to call twice. Nothing was written, so nothing can be lost."""
+        if self._fd >= 0:
+            descriptor, self._fd = self._fd, -1
+            close_quietly(self._disk, descriptor)
+
+    def __del__(self) -> None:
+        """Close on collection, since readers are cached and dropped."""
+        self.close()
+
+
+def close_quietly(disk: Disk, descriptor: int) -> None:
+    """Close a descriptor through which nothing was written that is still needed."""
+    try:
+        disk.close(descriptor)
+    except OSError:
+        return
+
+
+class LocalOutput:
+    """A local file that is being written. Only `commit` makes its content durable."""
+
+    def __init__(self, disk: Disk, path: str, flags: int = NEW_FILE) -> None:
+        """Open the file for writing."""
+        self._disk = disk
+        self._path = path
+        self._fd = disk.open(path, flags)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be written; Arrow's writers ask for it."""
+        return self._fd < 0
+
+    def write(self, data: Bytes) -> int:
+        """Write all of `data`; return its size in bytes."""
+        view = memoryview(data)  # type: ignore[arg-type]
+        rest = view.cast("B") if view.nbytes else view
+        with naming(self._path):
+            while rest.nbytes:
+                rest = rest[self._disk.write(self._fd, rest) :]
+        return view.nbytes
+
+    def flush(self) -> None:
+        """Nothing to do: what was written is with the operating system."""
+
+    def commit(self) -> None:
+        """Close the file and return once its content is on the device."""
+        with naming(self._path):
+            self._disk.fsync(self._fd)
+            descriptor, self._fd = self._fd, -1
+            self._disk.close(descriptor)
+
+    def close(self) -> None:
+        """Close a file whose content need not be durable; safe to call twice."""
+        if self._fd >= 0:
+            descriptor, self._fd = self._fd, -1
+            with naming(self._path):
+                self._disk.close(descriptor)
+
+    def abandon(self) -> None:
+        """Close a file that is of no use; safe to call twice."""
+        if self._fd >= 0:
+            descriptor, self._fd = self._fd, -1
+            close_quietly(self._disk, descriptor)
+
+
+def read_file(disk: Disk, path: str) -> bytes:
+    """Return a whole file."""
+    descriptor = disk.open(path, os.O_RDONLY)
+    pieces: list[bytes] = []
+    try:
+        with naming(path):
+            wanted = disk.stat(path).size_bytes + 1
+            while piece := disk.read(descriptor, wanted):
+                pieces.append(piece)
+    finally:
+        close_quietly(disk, descriptor)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def write_file(disk: Disk, path: str, content: bytes, flags: int, *, durable: bool) -> None:
+    """Write a whole file, and sync its content if it must be durable."""
+    file = LocalOutput(disk, path, flags)
+    try:
+        file.write(content)
+        if durable:
+            file.commit()
+        else:
+            file.close()
+    finally:
+        file.abandon()
+
+
+def sync_folder(disk: Disk, path: str) -> None:
+    """Return once the names in a folder are on the device."""
+    descriptor = disk.open(path, _OPEN_FOLDER)
+    try:
+        with naming(path):
+            disk.fsync(descriptor)
+    finally:
+        close_quietly(disk, descriptor)
+
+
+def make_folder(disk: Disk, path: str) -> None:
+    """Make a folder and those it lies in, each durable in the one above."""
+    parent = os.path.dirname(path)  # noqa: PTH120
+    try:
+        disk.mkdir(path)
+    except FileExistsError:
+        if not disk.stat(path).is_folder:
+            raise
+        return
+    except FileNotFoundError:
+        if parent == path:
+            raise
+        make_folder(disk, parent)
+        disk.mkdir(path)
+    sync_folder(disk, parent)
+
+
+def remove_tree(disk: Disk, path: str, first: str = "") -> None:
+    """Delete a folder and all in it, the file named `first` before the others."""
+    try:
+        entries = disk.scan(path)
+    except FileNotFoundError:
+        return
+    for entry in sorted(entries, key=lambda e: (e.name != first, e.name)):
+        inside = f"{path}/{entry.name}"
+        if entry.is_folder:
+            remove_tree(disk, inside)
+        else:
+            _unless_gone(disk.unlink, inside)
+    _unless_gone(disk.rmdir, path)
+
+
+def _unless_gone(remove: Callable[[str], None], path: str) -> None:
+    try:
+        remove(path)
+    except FileNotFoundError:
+        return  # another process was faster

@@ -1,0 +1,215 @@
+"""A snapshot in the making, and how it becomes the current one.
+
+The new snapshot becomes current by one atomic replacement of ``CURRENT``, as the last step. Before
+that, all its files and the folders that hold their names are durable. A build that fails before
+that step removes what it wrote. From that step on nothing is removed any more, whatever happens:
+the snapshot may be the current one.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import TracebackType
+
+import pyarrow as pa
+
+from semistream.columns import plain_schema
+from semistream.errors import BuildError, ColumnError, CommitError, did_you_mean
+from semistream.keys import KeyCoder
+from semistream.relation import leases
+from semistream.relation.failures import remedy, said
+from semistream.relation.layout import (
+    CURRENT,
+    MANIFEST,
+    Manifest,
+    Order,
+    PartitionInfo,
+    new_snapshot_name,
+    snapshot_path,
+)
+from semistream.relation.prune import read_current
+from semistream.relation.relation import Relation
+from semistream.relation.storage import Store
+
+
+@dataclass
+class Draft:
+    """A snapshot in the making. Leaving the ``with`` block by an error removes its files."""
+
+    location: str
+    store: Store
+    manifest: Manifest
+    _hold: leases.Hold | None = field(default=None, init=False)
+    _may_be_current: bool = field(default=False, init=False)  # from here on its files stay
+
+    @classmethod
+    def start(
+        cls,
+        location: str | os.PathLike[str],
+        schema: pa.Schema,
+        key: tuple[str, ...],
+        page_bytes: int,
+        order: Order = "key",
+    ) -> "Draft":
+        """Check the schema and the key, and choose the id of the new snapshot."""
+        check_columns(schema, key)
+        now = datetime.now(UTC)
+        manifest = Manifest(
+            snapshot=new_snapshot_name(now),
+            created_at=now.isoformat(),
+            schema=plain_schema(schema),
+            key=key,
+            page_bytes=page_bytes,
+            null_keys_dropped=0,
+            partitions=(),
+            order=order,
+        )
+        store = Store.at(location)
+        return cls(store.root if store.is_local else os.fspath(location), store, manifest)
+
+    @classmethod
+    def resume(cls, location: str, manifest: Manifest) -> "Draft":
+        """Return a draft that another process started and will publish."""
+        return cls(location, Store.at(location), manifest)
+
+    @property
+    def _folder(self) -> str:
+        return snapshot_path(self.manifest.snapshot)
+
+    def publish(self, partitions: Sequence[PartitionInfo], null_keys: int) -> Relation:
+        """Write the manifest, make the snapshot current, and open it."""
+        manifest = replace(self.manifest, partitions=tuple(partitions), null_keys_dropped=null_keys)
+        name = snapshot_path(manifest.snapshot, MANIFEST)
+        text = manifest.to_json().encode()
+        self.store.replace(name, text)
+        self.store.sync_folder("")  # so that CURRENT is not there before the folder of snapshots
+        self._check_is_whole(manifest)
+        self._switch()
+        return Relation(self.location, Manifest.from_json(text, self.store.path(name)))
+
+    def __enter__(self) -> "Draft":
+        """Take a lease and make the folder, so that everyone sees that a build is running."""
+        try:
+            self._hold = leases.hold_for_building(self.store, self.manifest.snapshot)
+            self.store.make_folder(self._folder)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        _: TracebackType | None,
+    ) -> None:
+        """Remove what was written if the build failed, and say what an error of the disk means."""
+        done = ""
+        try:
+            if kind is not None and not self._may_be_current:
+                done = self._remove()
+        finally:
+            self._release()
+        if isinstance(error, OSError):
+            raise self._explained(error, done) from error
+
+    def _explained(self, error: OSError, done: str) -> BuildError:
+        if self._may_be_current:
+            message, took_effect = self._outcome()
+            return CommitError(
+                f"the relation at {self.location!r} was built as snapshot "
+                f"{self.manifest.snapshot}, but what came after that failed: {said(error)}; "
+                f"{remedy(error)}. The switch to the new snapshot: {message}",
+                took_effect,
+            )
+        return BuildError(
+            f"the relation at {self.location!r} could not be built: {said(error)}. {done}, and an "
+            f"earlier snapshot is as it was. What to do: {remedy(error)}"
+        )
+
+    def _remove(self) -> str:
+        """Remove the draft, and return what became of it."""
+        try:
+            self.store.remove(self._folder)
+        except OSError as error:
+            path = self.store.path(self._folder)
+            return f"What was written is still in {path!r} ({error}); prune() will remove it"
+        return "What was written has been removed"
+
+    def _release(self) -> None:
+        if self._hold is not None:
+            self._hold.release()
+        leases.drop_idle(self.store)
+
+    def _check_is_whole(self, manifest: Manifest) -> None:
+        """Raise if files are missing: pruned meanwhile, or written where this process sees none."""
+        if self._hold is not None:
+            self._hold.lease.write()
+            self._hold.lease.wait_for_prune()
+        names = set(self.store.names(self._folder))
+        missing = sorted({f for info in manifest.partitions for f in info.file_names()} - names)
+        if missing:
+            raise BuildError(
+                f"the relation at {self.location!r} could not be built: {len(missing)} of its "
+                f"files are not in {self.store.path(self._folder)!r}, {missing[0]} for one. Either "
+                "the build was suspended until prune() removed them as abandoned, or the executors "
+                "write to another place than this process sees; build again, to a path that is the "
+                "same everywhere"
+            )
+
+    def _switch(self) -> None:
+        """Make the snapshot the current one; if that fails, say whether it took effect."""
+        self._may_be_current = True
+        try:
+            self.store.replace(CURRENT, self.manifest.snapshot.encode())
+        except Exception as error:
+            message, took_effect = self._outcome()
+            raise CommitError(
+                f"the switch of {self.location!r} to its new snapshot {self.manifest.snapshot} "
+                f"failed: {error}. {message}",
+                took_effect,
+            ) from error
+        except BaseException as error:
+            error.add_note(f"{self.location}: {self._outcome()[0]}")
+            raise
+
+    def _outcome(self) -> tuple[str, bool | None]:
+        """Say which snapshot is current after a switch that failed."""
+        try:
+            current = read_current(self.store)
+        except FileNotFoundError:
+            current = "none"
+        except OSError as error:
+            return (
+                f"{CURRENT} could not be read either ({error}), so it is not known which snapshot "
+                "is current. Both are kept; open the relation later to see",
+                None,
+            )
+        if current == self.manifest.snapshot:
+            return (
+                "It took effect: the new snapshot is current and complete. If the switch itself "
+                "reported the failure, it may not survive a loss of power; then build again",
+                True,
+            )
+        return (
+            f"It did not take effect: the current snapshot is {current}. The new one is complete "
+            "and is kept until prune() removes it; build again once the cause is gone",
+            False,
+        )
+
+
+def check_columns(schema: pa.Schema, key: tuple[str, ...]) -> None:
+    """Raise unless the key columns exist, can be joined on, and all names are distinct."""
+    if not key:
+        raise ColumnError("a relation needs at least one key column; got none")
+    duplicates = sorted({n for n in schema.names if schema.names.count(n) > 1})
+    if duplicates:
+        raise ColumnError(f"the source has several columns named {duplicates}; rename them")
+    for name in key:
+        if name not in schema.names:
+            raise ColumnError(
+                f"key column {name!r} is not in the source, which has "
+                f"{', '.join(schema.names)}.{did_you_mean(name, schema.names)}"
+            )
+    KeyCoder.for_columns([schema.field(k).type for k in key], key)

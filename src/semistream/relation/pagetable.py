@@ -1,0 +1,156 @@
+"""The page table while it is loaded: what that takes at most, and reading only what is needed.
+
+The page table of a partition is an Arrow file with a row for each page, and columns for every part
+of every column of R. A join needs the parts of a few columns. Of a large local file only these are
+read, after the whole file was compared with its checksum a piece at a time.
+"""
+
+import io
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
+from semistream.relation.storage import PageFile, Store
+
+CODES = "codes"
+# Of a page, in the page table: rows, first code, file; its codes' offset, checksum and flag.
+_PAGE_BYTES = 8 + 8 + 4 + 8 + 4 + 1
+_PART_BYTES = 8 + 8 + 4 + 1  # offset, end, checksum, and whether it was checked
+_STORED_PART_BYTES = 8 + 8 + 4  # offset, size and checksum in the file
+# A page table up to this size is read in one go; of a larger local one only what is needed.
+_WHOLE_BYTES = 1 << 20
+
+
+def page_table_bound(
+    store: Store, manifest: Manifest, partitions: Sequence[int], columns: Sequence[str]
+) -> int:
+    """Return what a `PageReader` takes at most, before anything but file sizes is read.
+
+    Up to 1 MB of what is read and dropped again is not counted.
+    """
+    infos = [manifest.partitions[p] for p in partitions if manifest.partitions[p].row_count]
+    if not infos:
+        return 0
+    parts = len(parts_of(manifest, columns))
+    every_part = len(parts_of(manifest, manifest.schema.names))
+    pages = sum(info.page_count for info in infos)
+    largest = max(info.page_count for info in infos)
+    read = largest * (_PAGE_BYTES + every_part * _STORED_PART_BYTES) - _WHOLE_BYTES
+    if store.is_local:
+        read = min(read, largest * (_PAGE_BYTES + parts * _STORED_PART_BYTES))
+    hot_files = [store.entry(file_path(manifest, i, "hot")) for i in infos if i.hot_pages]
+    hot = [entry.size_bytes for entry in hot_files if entry is not None]  # else the reader reports
+    kept = (pages + 1) * (_PAGE_BYTES + parts * _PART_BYTES)
+    return kept + max(0, read) + 2 * sum(hot)
+
+
+def parts_of(manifest: Manifest, columns: Sequence[str]) -> list[str]:
+    """Return the parts of some columns, by their names in the page table."""
+    schema, stored = manifest.schema, manifest.stored_fields
+    indexes = [i for i in map(schema.get_field_index, columns) if i in stored]
+    return [n for i in indexes for n in part_names(i, schema.field(i).type).values()]
+
+
+def file_path(manifest: Manifest, info: PartitionInfo, kind: str) -> str:
+    """Return the path of one of a partition's files inside the relation."""
+    return snapshot_path(manifest.snapshot, f"{info.files}.{kind}")
+
+
+class PageTable:
+    """The columns of the page table while it is read: of each part its offsets, ends, checksums."""
+
+    def __init__(self, page_count: int, names: Sequence[str]) -> None:
+        """Allocate the columns for all pages."""
+        every = [CODES, *names]
+        self.offsets = {name: np.empty(page_count, np.int64) for name in every}
+        self.ends = {name: np.zeros(page_count + 1, np.int64) for name in names}  # sizes, at first
+        self.checksums = {name: np.empty(page_count, np.uint32) for name in every}
+
+    def fill(self, pages: slice, found: dict[str, NDArray[Any]]) -> None:
+        """Take over what was read of one partition."""
+        for name, checksums in self.checksums.items():
+            checksums[pages] = found[f"{name}.checksum"]
+        for name, sizes in self.ends.items():
+            self.offsets[name][pages] = found[f"{name}.offset"]
+            sizes[pages.start + 1 : pages.stop + 1] = found[f"{name}.size"]
+
+
+def read_columns(
+    store: Store, path: str, checksum: int, wanted: list[str]
+) -> dict[str, NDArray[Any]]:
+    """Return columns of an Arrow file whose bytes have this CRC-32; `ValueError` if they do not."""
+    size_bytes = _size_bytes(store, path)
+    if size_bytes <= _WHOLE_BYTES or not store.is_local:
+        content = store.read(path)
+        _compare(zlib.crc32(content), checksum)
+        return _columns(pa.BufferReader(content), wanted)
+    file = store.open_pages(path)
+    try:
+        _compare(_crc32(file, size_bytes), checksum)
+        return _columns(pa.PythonFile(_Readable(file, size_bytes), mode="r"), wanted)
+    finally:
+        file.close()
+
+
+def _size_bytes(store: Store, path: str) -> int:
+    entry = store.entry(path)
+    if entry is None:
+        raise FileNotFoundError(2, "No such file or directory", store.path(path))
+    return entry.size_bytes
+
+
+def _compare(found: int, checksum: int) -> None:
+    if found != checksum:
+        raise ValueError("its checksum does not match")
+
+
+def _columns(source: pa.NativeFile, wanted: list[str]) -> dict[str, NDArray[Any]]:
+    names = pa.ipc.open_file(source).schema.names
+    options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in wanted])
+    file = pa.ipc.open_file(source, options=options)
+    # One by one: reading all of them at once reads the other columns as well.
+    batches = [file.get_batch(i) for i in range(file.num_record_batches)]
+    table = pa.Table.from_batches(batches, batches[0].schema)
+    return {name: table[name].to_numpy() for name in wanted}
+
+
+def _crc32(file: PageFile, size_bytes: int) -> int:
+    piece = memoryview(bytearray(_WHOLE_BYTES))
+    found = 0
+    for at in range(0, size_bytes, len(piece)):
+        count = file.read_into(at, piece[: size_bytes - at])
+        found = zlib.crc32(piece[:count], found)
+    return found
+
+
+class _Readable(io.RawIOBase):
+    """A `PageFile` as Python's files are read."""
+
+    def __init__(self, file: PageFile, size_bytes: int) -> None:
+        self._file = file
+        self._size_bytes = size_bytes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}[whence]
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.read_into(self._at, memoryview(buffer).cast("B"))
+        self._at += count
+        return count

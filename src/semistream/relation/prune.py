@@ -1,0 +1,137 @@
+"""Removing old snapshots, and what dead builds left behind, but nothing that is in use.
+
+`semistream.relation.leases` describes how a prune, readers and builds keep out of each other's way.
+"""
+
+from dataclasses import dataclass, field
+
+from semistream.errors import OptionError
+from semistream.relation import leases
+from semistream.relation.layout import (
+    CURRENT,
+    MANIFEST,
+    SNAPSHOTS,
+    is_snapshot_name,
+    snapshot_path,
+)
+from semistream.relation.leases import LEASE_S, LEASES, Lease
+from semistream.relation.storage import Store
+
+GRACE_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What a prune removed, and what it would have removed but for the reason given."""
+
+    removed: list[str] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+
+
+def prune(store: Store, keep: int, grace_s: float) -> Pruned:
+    """Remove all but the newest `keep` snapshots; see `Relation.prune`."""
+    if keep < 1:
+        raise OptionError(f"keep must be at least 1; got {keep}")
+    if grace_s < 0:
+        raise OptionError(f"grace must be at least 0 seconds; got {grace_s}")
+    leases.drop_idle(store)
+    inventory = _Inventory.of(store)
+    result = Pruned()
+    for snapshot in inventory.surplus(keep):
+        since, what = inventory.unused_since(snapshot)
+        age_s = inventory.now - since
+        if age_s < grace_s:
+            result.kept[snapshot] = f"{what} {age_s:.0f} s ago; the grace period is {grace_s:g} s"
+        elif reason := _remove_unless_used(store, snapshot, inventory.now):
+            result.kept[snapshot] = reason
+        else:
+            result.removed.append(snapshot)
+    _sweep(store, inventory.now, grace_s)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Inventory:
+    """What there is, with the times at which it came about."""
+
+    store: Store
+    now: float
+    current: str
+    switched_at: float  # when CURRENT was last replaced
+    published: dict[str, float]  # when each snapshot got its manifest; oldest name first
+    drafts: list[str]  # without a manifest
+
+    @classmethod
+    def of(cls, store: Store) -> "_Inventory":
+        """Look around."""
+        names = [name for name in store.names(SNAPSHOTS) if is_snapshot_name(name)]
+        manifests = {name: store.entry(snapshot_path(name, MANIFEST)) for name in names}
+        switched = store.entry(CURRENT)
+        return cls(
+            store=store,
+            now=leases.store_time(store),
+            current=read_current(store),
+            switched_at=0.0 if switched is None else switched.modified_at,
+            published={n: entry.modified_at for n, entry in manifests.items() if entry},
+            drafts=[name for name, entry in manifests.items() if not entry],
+        )
+
+    def surplus(self, keep: int) -> list[str]:
+        """Return the snapshots beyond the newest `keep`, and the drafts, never the current one."""
+        others = [name for name in self.published if name != self.current]
+        drafts = [name for name in self.drafts if name != self.current]
+        return others[: max(0, len(others) - (keep - 1))] + drafts
+
+    def unused_since(self, snapshot: str) -> tuple[float, str]:
+        """Return the last time at which somebody may have opened or written it, and why then."""
+        if snapshot in self.drafts:
+            entries = self.store.entries(snapshot_path(snapshot))
+            return max([0.0, *(e.modified_at for e in entries)]), "an unfinished build wrote to it"
+        own = self.published[snapshot]
+        newer = min((name for name in self.published if name > snapshot), default="")
+        if snapshot > self.current or not newer:  # the current one may be newer than this list
+            return max(own, self.switched_at), "CURRENT was replaced"
+        return max(own, self.published[newer]), f"snapshot {newer} replaced it"
+
+
+def _remove_unless_used(store: Store, snapshot: str, now: float) -> str:
+    """Remove a snapshot, or return why it is in use."""
+    used = leases.live_leases(store, snapshot, now, "read", "build")
+    if used:
+        return _in_use(used)
+    lease = Lease(store, snapshot, "prune")
+    try:
+        lease.write()
+        used = lease.others("read", "build")
+        if used:
+            return _in_use(used)
+        if read_current(store) == snapshot:
+            return "it has just become current"
+        store.remove(snapshot_path(snapshot), first=MANIFEST)
+    finally:
+        lease.remove()
+    leases.remove_all(store, snapshot)
+    return ""
+
+
+def _in_use(used: list[leases.Found]) -> str:
+    what = "being built" if used[0].kind == "build" else "being read"
+    return f"it is {what} by {', '.join(map(str, used))}"
+
+
+def _sweep(store: Store, now: float, grace_s: float) -> None:
+    """Remove what processes that died left beside the snapshots."""
+    old_s = max(grace_s, LEASE_S)
+    for entry in store.entries(""):
+        if entry.name.startswith(f".{CURRENT}-") and now - entry.modified_at >= old_s:
+            store.remove_file(entry.name)
+    for snapshot in store.names(LEASES):
+        if not store.exists(snapshot_path(snapshot)):
+            leases.live_leases(store, snapshot, now)
+            store.remove_empty_folder(f"{LEASES}/{snapshot}")
+    store.remove_empty_folder(LEASES)
+
+
+def read_current(store: Store) -> str:
+    """Return what CURRENT says, whether or not it is the name of a snapshot."""
+    return store.read(CURRENT).decode(errors="replace").strip()

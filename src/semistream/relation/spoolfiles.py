@@ -1,0 +1,84 @@
+"""Temporary files of a build: rows of each partition, appended as they come, read back once.
+
+A file is open only while it is written or read, so a build needs few descriptors, however many
+partitions it has. Each append is an Arrow stream of its own; a file is a row of them.
+"""
+
+import tempfile
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.relation import storage
+from semistream.relation.storage import LocalStore
+
+
+class SpoolFiles:
+    """A folder of files in the system's temporary folder, made when there is something to write."""
+
+    def __init__(self) -> None:
+        """Make nothing yet."""
+        self._folder: LocalStore | None = None
+        self._written: set[int] = set()
+
+    def holds(self, partition: int) -> bool:
+        """Whether rows of this partition were written."""
+        return partition in self._written
+
+    def append(self, partition: int, rows: pa.Table) -> None:
+        """Write rows behind those that were written before."""
+        if self._folder is None:
+            self._folder = _make_folder()
+        self._written.add(partition)
+        file = self._folder.append(_name(partition))
+        try:
+            with pa.ipc.new_stream(file, rows.schema) as writer:
+                writer.write_table(rows)
+            file.close()
+        finally:
+            file.abandon()
+
+    def take(self, partition: int) -> pa.Table:
+        """Return all rows of a partition and delete its file."""
+        assert self._folder is not None
+        content = _read(self._folder, _name(partition))
+        self._folder.remove_file(_name(partition))
+        source = pa.BufferReader(content)
+        tables = []
+        while source.tell() < len(content):
+            tables.append(pa.ipc.open_stream(source).read_all())
+        return pa.concat_tables(tables)
+
+    def close(self, quietly: bool) -> None:
+        """Delete everything; `quietly` if there is another error to report already."""
+        if self._folder is None:
+            return
+        try:
+            self._folder.remove("")
+        except OSError:
+            if not quietly:
+                raise
+
+
+def _make_folder() -> LocalStore:
+    path = f"{tempfile.gettempdir()}/semistream-build-{uuid4().hex}"
+    storage.disk.mkdir(path, 0o700)
+    return LocalStore(storage.disk, path)
+
+
+def _name(partition: int) -> str:
+    return f"{partition}.arrow"
+
+
+def _read(folder: LocalStore, name: str) -> pa.Buffer:
+    entry = folder.entry(name)
+    assert entry is not None, f"{folder.path(name)} was deleted while the build needed it"
+    content = np.empty(entry.size_bytes, np.uint8)
+    file = folder.open_pages(name)
+    try:
+        size = file.read_into(0, content.data)
+    finally:
+        file.close()
+    assert size == len(content), f"{folder.path(name)} is shorter than it was written"
+    return pa.py_buffer(content)
