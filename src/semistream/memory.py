@@ -33,6 +33,12 @@ are left (window holds 600 B). Raise memory.
 (0, 600)
 """
 
+import ctypes
+import gc
+import sys
+
+import pyarrow as pa
+
 from semistream.errors import BudgetError
 from semistream.units import format_bytes
 
@@ -102,3 +108,17 @@ class Reservation:
     def release(self) -> None:
         """Give everything back."""
         self.resize(0)
+
+
+def return_free_memory() -> None:
+    """Return memory that was freed to the operating system, as far as the allocators let go of it.
+
+    For the moments when one large structure has gone and another is about to come: what an
+    allocator keeps of the first would count beside the second.
+    """
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does not
+        if trim is not None:
+            trim(0)

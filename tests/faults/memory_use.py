@@ -1,32 +1,25 @@
-"""Run as a program: join a long stream within a budget and print by how much the process grew."""
+"""Run as a program: join streams within budgets and print by how much the process grew each time.
 
+Reads cases as JSON from standard input, each a `Case` and where its relation is, and prints a line
+of JSON for each. The stream is made before the process is measured: its batches belong to the
+source, not to the join. What was freed goes back to the system before each case.
+"""
+
+import ctypes
+import gc
 import json
 import sys
-from collections.abc import Iterator
+import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 import semistream as ss
 from semistream.embedded import prepare
-
-BATCH_ROWS = 10_000
-
-
-def stream(kind: str, keys: int, batches: int) -> Iterator[pa.RecordBatch]:
-    """Yield small batches, none of which anybody holds on to."""
-    rng = np.random.default_rng(11)
-    for _ in range(batches):
-        ids = rng.integers(0, keys, BATCH_ROWS)
-        if kind == "skewed":
-            ids //= rng.integers(1, 200, BATCH_ROWS) ** 2
-        if kind == "misses":  # all but one lie beyond the relation's keys
-            ids[1:] += 10 * keys
-        columns = {"id": ids, "quantity": ids.astype(np.int32)}
-        if kind == "texts":
-            columns["note"] = pa.array(ids).cast(pa.string())
-        yield pa.record_batch(columns)
+from semistream.errors import BudgetError
+from tests.faults.memory_workloads import Case, relation_table
 
 
 def status(field: str) -> int:
@@ -38,24 +31,62 @@ def status(field: str) -> int:
     raise KeyError(field)
 
 
-def run(relation: ss.Relation, algorithm: str, kind: str, batches: int, memory: int) -> int:
-    """Join, let go of the output, and return the most that the ledger had on its books."""
-    source = stream(kind, relation.row_count, batches)
-    operator, source = prepare(source, relation, memory=memory, algorithm=algorithm)
-    assert operator is not None
-    for _ in operator.join(source):
-        pass
-    return operator.telemetry.memory_bytes_peak
+def settle() -> int:
+    """Give free memory back to the system, forget the peak, and return the size of the process."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return status("VmRSS")
 
 
-def main(location: str, algorithm: str, kind: str, memory: int, batches: int) -> None:
-    relation = ss.Relation.open(location)
-    run(relation, algorithm, kind, batches=2, memory=4_000_000)  # loads the kernels
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-    before = status("VmRSS")
-    booked = run(relation, algorithm, kind, batches, memory)
-    print(json.dumps({"growth": status("VmHWM") - before, "booked": booked}))
+def run(case: Case, relation: ss.Relation, batches: list[pa.RecordBatch]) -> dict[str, Any]:
+    """Join, check each output batch and let go of it; return what was counted."""
+    options = {"how": case.how, "memory": case.memory, "algorithm": case.algorithm}
+    most_bytes = 0
+    try:
+        operator, source = prepare(batches, relation, **options)
+        assert operator is not None
+        for batch in operator.join(source):
+            batch.validate(full=True)
+            most_bytes = max(most_bytes, batch.nbytes)
+    except BudgetError as error:
+        return {"error": str(error)}
+    counted = operator.telemetry
+    return {
+        "reserved": counted.memory_bytes_peak,
+        "matched": counted.matched_pairs,
+        "missed": counted.missed_rows,
+        "retunings": counted.retunings,
+        "most_bytes": most_bytes,
+    }
+
+
+def warm_up(case: Case) -> None:
+    """Load the kernels and the libraries that a join of such columns needs."""
+    small = replace(case, shape="small", rows=3_000, batch_rows=500, stream="even", share=0.0)
+    with tempfile.TemporaryDirectory() as folder:
+        relation = ss.build_relation(
+            relation_table("small", case.kind), folder, key="k", partitions=2, page_size="4KB"
+        )
+        for memory in (400_000, 30_000_000):  # `auto` holds R in memory or does not
+            run(replace(small, memory=memory), relation, small.batches())
+
+
+def main() -> None:
+    cases = [(Case(**about["case"]), about["relation"]) for about in json.loads(sys.stdin.read())]
+    for case in {case.kind: case for case, _ in cases}.values():
+        warm_up(case)
+    for case, location in cases:
+        relation = ss.Relation.open(location)
+        batches = case.batches()
+        expected = case.expected(batches)
+        before = settle()
+        found = run(case, relation, batches)
+        found["growth"] = status("VmHWM") - before
+        del batches
+        print(json.dumps({**found, "expected": expected}), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], int(sys.argv[4]), int(sys.argv[5]))
+    main()

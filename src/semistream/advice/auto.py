@@ -56,7 +56,7 @@ from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.telemetry import Telemetry
 from semistream.keys import KeyCoder
-from semistream.memory import MemoryLedger
+from semistream.memory import MemoryLedger, return_free_memory
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 
@@ -235,6 +235,7 @@ class SelfTuningJoin:
             self._operator = None
             reason = watch.reason
             del watch  # it knows the join that has ended, which is to be freed before the next
+            return_free_memory()
 
     def _make(self, chosen: "_Chosen | None") -> StreamJoin:
         name, budget_bytes, split = self._plain, self._budget_bytes, USUAL

@@ -49,7 +49,7 @@ from semistream.joins.registry import make_operator
 from semistream.joins.spec import Columns, JoinSpec, read_columns, resolve
 from semistream.joins.stopwatch import Stopwatch
 from semistream.lab.service import ServiceRate, Spell, measure_service
-from semistream.memory import MemoryLedger
+from semistream.memory import MemoryLedger, return_free_memory
 from semistream.relation.device import Reading
 from semistream.relation.layout import part_names
 from semistream.relation.pagetable import CODES
@@ -139,11 +139,14 @@ def calibrate(
             progress(done, runs.count)
     io, io_deviation = _io_curve(memory, runs.read_columns)
     factors, deviation = runs.fit(io)
+    count = runs.count
     widths = stream_widths(relation, spec)
     advisor = Advisor(relation, spec, widths, partition, memory.opened.reader)
     memory.opened.reader.close()
+    del runs
+    return_free_memory()
     if progress is not None:
-        progress(runs.count, runs.count)
+        progress(count, count)
     return Calibration(
         factors,
         {"io": io_deviation, **deviation},
