@@ -92,7 +92,7 @@ def look_up(cache: TupleCache, codes: list[int]) -> tuple[dict[int, int], set[in
     waits = np.zeros(len(wanted), np.bool_)
     hits = {}
     for probes, rows in cache.matches(wanted, waits):
-        values = cache.locate(["v"], rows).gather()[0].to_pylist()
+        values = cache.locate(rows).gather()[0].to_pylist()
         hits |= dict(zip(wanted[probes].tolist(), values, strict=True))
     return hits, set(wanted[waits].tolist())
 

@@ -596,7 +596,7 @@ def _sample_keys(reader: PageReader, key: Sequence[str], wanted: int) -> list[pa
     for page in pages.tolist():
         disk.load(page, page + 1)
         rows = rng.permutation(len(disk.codes))[:per_page]
-        found.append(disk.locate(key, np.sort(rows)).gather())
+        found.append(disk.locate(np.sort(rows)).gather())
     reader.close()
     columns = [pa.concat_arrays(list(column)) for column in zip(*found, strict=True)]
     order = pa.array(rng.permutation(len(columns[0])))

@@ -18,7 +18,7 @@ LEAST_OUTPUT_BYTES = 64 << 10
 OUTPUT_SHARE = 1 / 8
 DISK_SHARE = 1 / 4
 # For what is made of the source's batch on its way into the window, a slice of it at a time.
-INPUT_SHARE = 1 / 48
+INPUT_SHARE = 1 / 64
 LEAST_INPUT_BYTES = 4096
 MOST_INPUT_BYTES = 4 << 20
 FRONT_SHARE = 1 / 6

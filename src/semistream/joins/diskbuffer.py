@@ -134,13 +134,18 @@ class DiskBuffer:
         self._tallies = np.zeros(len(self._codes) if tallies else 0, np.uint8)
         arena = np.empty(_arena_bytes(reader, columns, pages), np.uint8)
         self._whole_pages = reader.reading.whole_pages
+        stored = reader.manifest.schema.names if self._whole_pages else columns
         if self._whole_pages:
-            columns = reader.manifest.schema.names
-            ends = np.cumsum([slab_bytes(reader, column, pages) for column in columns])
+            ends = np.cumsum([slab_bytes(reader, column, pages) for column in stored])
             lent = np.split(arena, ends[:-1])
         else:
             lent = [arena] * len(columns)
-        self._slabs = {c: Slab(reader, c, part) for c, part in zip(columns, lent, strict=True)}
+        self._slabs = {c: Slab(reader, c, part) for c, part in zip(stored, lent, strict=True)}
+        self._wanted = [self._slabs[column] for column in columns]
+        # Nested columns are located last and gathered first: see `_LateRows`.
+        self._order = sorted(
+            range(len(columns)), key=lambda i: self._wanted[i].encoding is Encoding.NESTED
+        )
         self._first = 0
         self._last = 0
         self._share_touched = 0.0
@@ -176,13 +181,13 @@ class DiskBuffer:
         found = tally(rows, self._tallies, indexes, counts)
         return indexes[:found], counts[:found]
 
-    def locate(self, columns: Sequence[str], rows: NDArray[np.int64]) -> "LocatedRows":
-        """Find out where columns of some rows lie; rows count from the first row loaded."""
-        slabs = [self._slabs[column] for column in columns]
+    def locate(self, rows: NDArray[np.int64]) -> "LocatedRows":
+        """Find out where the columns of some rows lie; rows count from the first row loaded."""
         if self._whole_pages:
-            return SlabRows(slabs, rows, self.codes)
-        runs, places = self._plan_reads(rows) if columns else ([], rows)
-        return _LateRows(slabs, rows, self.codes, places, lambda load: self._read(load, runs))
+            return SlabRows(self._wanted, rows, self.codes)
+        runs, places = self._plan_reads(rows) if self._wanted else ([], rows)
+        about = (self._wanted, self._order, rows, self.codes, places)
+        return _LateRows(*about, lambda load: self._read(load, runs))
 
     def _plan_reads(self, rows: NDArray[np.int64]) -> tuple[Runs, NDArray[np.int64]]:
         """Return which runs of pages to read for some rows, and where in these each row is."""
@@ -224,6 +229,7 @@ class _LateRows:
     def __init__(
         self,
         slabs: Sequence["Slab"],
+        order: Sequence[int],
         rows: NDArray[np.int64],
         codes: NDArray[np.int64],
         places: NDArray[np.int64],
@@ -237,7 +243,7 @@ class _LateRows:
         self._texts: dict[int, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
         self._loaded: int | None = None  # the nested column that is in the arena
         self.sizes: NDArray[np.int64] | None = None
-        self._order = sorted(range(len(slabs)), key=lambda i: slabs[i].encoding is Encoding.NESTED)
+        self._order = order
         for i in self._order:
             if slabs[i].is_variable:
                 self._locate(i, slabs[i])

@@ -95,8 +95,8 @@ class FrontStage(Protocol):
         """
         ...
 
-    def locate(self, columns: Sequence[str], rows: Rows) -> LocatedRows:
-        """Find columns of rows that `matches` gave."""
+    def locate(self, rows: Rows) -> LocatedRows:
+        """Find rows that `matches` gave, with the columns that the join reads."""
         ...
 
     def learn(self, matched: "Matched") -> None:
@@ -188,7 +188,6 @@ class TupleCache:
         self.pairs_per_tuple = 1 if columns.has_unique_codes else MOST_ROWS_PER_KEY
         self._is_unique = columns.has_unique_codes
         self._telemetry = telemetry
-        self._names = columns.schema.names
         self._strangers = kernels.find_strangers(set_count)
         self._table = _aligned(set_count)
         self._state = self._table.view(np.uint8)[:, 8 * WAYS :]
@@ -249,9 +248,9 @@ class TupleCache:
         if found:
             yield probes[:found], rows[:found]
 
-    def locate(self, columns: Sequence[str], rows: Rows) -> LocatedRows:
-        """Find columns of cached rows."""
-        return StoredRows(self._rows, rows, [self._names.index(name) for name in columns])
+    def locate(self, rows: Rows) -> LocatedRows:
+        """Find cached rows."""
+        return StoredRows(self._rows, rows)
 
     def learn(self, matched: Matched) -> None:
         """Lines 16-18: let the rows that matched challenge those in the cache."""

@@ -126,8 +126,8 @@ class Waiting(StreamSide, Protocol):
 class RelationSide(Protocol):
     """Rows of R in memory: the disk buffer, or a front stage."""
 
-    def locate(self, columns: Sequence[str], rows: NDArray[np.int64]) -> LocatedRows:
-        """Find out where columns of these rows lie, and how wide they are."""
+    def locate(self, rows: NDArray[np.int64]) -> LocatedRows:
+        """Find out where the columns of these rows lie, and how wide they are."""
         ...
 
 
@@ -411,13 +411,14 @@ class StreamJoin(ABC):
         self, rows: NDArray[np.int64], slots: Slots, relation: RelationSide, tuples: StreamSide
     ) -> Iterator[pa.RecordBatch]:
         """Turn (row of R, slot) pairs into output, in pieces that fit the output buffer."""
-        located = relation.locate(self._read_columns, rows)
-        is_whole = True
-        for piece in self._output.pieces(len(rows), located.sizes, tuples.sizes(slots)):
-            is_whole = is_whole and piece.stop - piece.start == len(rows)
-            if not is_whole:
-                located = relation.locate(self._read_columns, rows[piece])
-            yield from self._emit_piece(rows[piece], slots[piece], located, relation, tuples)
+        located = relation.locate(rows)
+        sizes = (located.sizes, tuples.sizes(slots))
+        if self._output.holds(len(rows), *sizes):
+            yield from self._emit_piece(rows, slots, located, relation, tuples)
+            return
+        for piece in self._output.pieces(len(rows), *sizes):
+            some = relation.locate(rows[piece])
+            yield from self._emit_piece(rows[piece], slots[piece], some, relation, tuples)
 
     def _emit_piece(
         self,
@@ -476,7 +477,7 @@ class StreamJoin(ABC):
                 tallies,
                 None if sizes is None else sizes[pairs],
                 take=lambda which: [column.take(pa.array(pairs[which])) for column in columns],
-                locate=lambda some: self._disk.locate(self._read_columns, some),
+                locate=self._disk.locate,
             )
         )
 

@@ -30,6 +30,12 @@ class OutputBuffer:
     size_bytes: int = MOST_DATA_BYTES
     row_bytes: int = 0  # of each row, without its variable-width values
 
+    def holds(self, count: int, *sizes: NDArray[np.int64] | None) -> bool:
+        """Return whether all rows fit at once."""
+        varying = sum(int(part.sum()) for part in sizes if part is not None)
+        limit = min(self.size_bytes, MOST_DATA_BYTES)
+        return count <= self.rows and (not varying or varying + count * self.row_bytes <= limit)
+
     def pieces(self, count: int, *sizes: NDArray[np.int64] | None) -> Iterator[slice]:
         """Cut `count` rows into pieces that fit, given what their variable-width values take.
 

@@ -76,7 +76,6 @@ class PinnedPages:
     ) -> None:
         """Allocate the places and choose whom they are kept for at first."""
         cached = CachedColumns.of(reader, columns)
-        self._columns = tuple(columns)
         self._row_bounds = reader.row_bounds
         self._index = index
         self._telemetry = telemetry
@@ -119,9 +118,9 @@ class PinnedPages:
             if found:
                 yield probes[:found], rows[:found]
 
-    def locate(self, columns: Sequence[str], rows: Rows) -> LocatedRows:
-        """Find columns of rows on pinned pages."""
-        return StoredRows(self._rows, rows, [self._columns.index(name) for name in columns])
+    def locate(self, rows: Rows) -> LocatedRows:
+        """Find rows on pinned pages."""
+        return StoredRows(self._rows, rows)
 
     def learn(self, matched: Matched) -> None:
         """Nothing to learn from matches: arrivals have been counted."""
@@ -157,7 +156,7 @@ class PinnedPages:
         start = int(self._row_bounds[page] - self._row_bounds[first])
         count = int(self._row_bounds[page + 1] - self._row_bounds[page])
         rows = np.arange(start, start + count)
-        located = disk.locate(self._columns, rows)
+        located = disk.locate(rows)
         if located.sizes is not None and located.sizes.sum() > self._most_page_bytes:
             return
         columns = located.gather()

@@ -16,7 +16,7 @@ is loaded.
 Degenerate cases: R that does not fit, a `BudgetError` with what would do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -77,21 +77,21 @@ class ResidentTable:
         following = np.empty(reader.row_count, np.int32)
         self._table = HashTable(buckets, self._codes, following, most_pairs)
         self._table.insert(self._codes)
-        self._slabs = {}
+        self._slabs: list[Slab] = []
         for column in columns:
             arena = np.empty(slab_bytes(reader, column, reader.page_count), np.uint8)
             slab = Slab(reader, column, arena)
             if not slab.is_implied:
                 self.bytes_read += slab.load(whole)
-            self._slabs[column] = slab
+            self._slabs.append(slab)
 
     def matches(self, codes: Codes, waits: NDArray[np.bool_]) -> Iterator[tuple[Codes, Rows]]:
         """Look the tuples up; nobody has to wait."""
         yield from self._table.matches(codes)
 
-    def locate(self, columns: Sequence[str], rows: Rows) -> LocatedRows:
-        """Find columns of some rows."""
-        return SlabRows([self._slabs[column] for column in columns], rows, self._codes)
+    def locate(self, rows: Rows) -> LocatedRows:
+        """Find some rows, with the columns that the join reads."""
+        return SlabRows(self._slabs, rows, self._codes)
 
     def learn(self, matched: Matched) -> None:
         """Nothing to learn: everything is here."""

@@ -438,12 +438,12 @@ class RowStore:
         for store in self._stores:
             store.drop(slots)
 
-    def sizes(self, slots: Slots, columns: Sequence[int] | None = None) -> NDArray[np.int64] | None:
+    def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
         """Return what the variable-width values of each row take as a copy; None without any."""
         if not self._has_variable:
             return None
         sizes = np.zeros(len(slots), np.int64)
-        for store in self._stores if columns is None else [self._stores[i] for i in columns]:
+        for store in self._stores:
             store.add_sizes(slots, sizes)
         return sizes
 
@@ -455,17 +455,16 @@ class RowStore:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Some rows of a store, with the columns that are wanted of them."""
+    """Some rows of a store."""
 
     store: RowStore
     slots: Slots
-    columns: Sequence[int]
 
     @property
     def sizes(self) -> NDArray[np.int64] | None:
         """What the variable-width values of each row take; None if there are none."""
-        return self.store.sizes(self.slots, self.columns)
+        return self.store.sizes(self.slots)
 
     def gather(self) -> list[pa.Array]:
         """Return the columns of the rows, as new arrays."""
-        return self.store.gather(self.slots, self.columns)
+        return self.store.gather(self.slots)
