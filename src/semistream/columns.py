@@ -16,6 +16,7 @@ Validity is one byte per row and is left out where no value is null. Dictionary-
 view-typed columns are stored as the plain type they stand for.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -31,6 +32,9 @@ Array: TypeAlias = NDArray[Any]
 Validity: TypeAlias = NDArray[np.uint8]
 Sizes: TypeAlias = NDArray[np.int64]
 
+# Arrow's own pools keep tens of megabytes of what was freed; the system's gives it back. So what a
+# join copies comes from there, as NumPy's arrays do.
+POOL = pa.system_memory_pool()
 # The most bytes that the values of a column with 32-bit offsets may take together.
 MOST_DATA_BYTES = 2**31 - 1
 
@@ -41,6 +45,16 @@ class Encoding(Enum):
     FIXED = "fixed"
     BYTES = "bytes"
     NESTED = "nested"
+
+
+def take_rows(column: pa.Array, rows: Array) -> pa.Array:
+    """Return a copy of some rows of a column."""
+    return pc.take(column, pa.array(rows), memory_pool=POOL)
+
+
+def concatenate(arrays: Sequence[pa.Array]) -> pa.Array:
+    """Return a copy of arrays, one after the other."""
+    return pa.concat_arrays(arrays, memory_pool=POOL)
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
@@ -92,7 +106,7 @@ def plain_array(array: pa.Array) -> pa.Array:
     if wanted == dtype:
         return array
     if pa.types.is_dictionary(dtype):
-        return plain_array(array.dictionary).take(array.indices)
+        return pc.take(plain_array(array.dictionary), array.indices, memory_pool=POOL)
     if pa.types.is_run_end_encoded(dtype):
         return _plain_runs(array)
     if pa.types.is_struct(dtype):
@@ -104,7 +118,11 @@ def plain_array(array: pa.Array) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(values, type=wanted, mask=array.is_null())
     if pa.types.is_union(dtype):
         return _plain_union(array)
-    return _plain_list(array, wanted) if pa.types.is_nested(dtype) else array.cast(wanted)
+    return (
+        _plain_list(array, wanted)
+        if pa.types.is_nested(dtype)
+        else array.cast(wanted, memory_pool=POOL)
+    )
 
 
 def _plain_union(array: pa.Array) -> pa.Array:
@@ -125,7 +143,7 @@ def _plain_runs(array: pa.Array) -> pa.Array:
     """Return runs as one value per row."""
     rows = np.arange(array.offset, array.offset + len(array))
     runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
-    return plain_array(array.values).take(pa.array(runs))
+    return take_rows(plain_array(array.values), runs)
 
 
 def _plain_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -150,7 +168,7 @@ def _viewed_values(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     lengths = np.where(array.is_valid().to_numpy(zero_copy_only=False), sizes, 0)
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(sizes.dtype)
     places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
-    return plain_array(array.values).take(pa.array(places)), pa.array(bounds)
+    return take_rows(plain_array(array.values), places), pa.array(bounds)
 
 
 def _list_type(dtype: pa.DataType) -> Any:
@@ -219,7 +237,8 @@ def split_bytes(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8], 
     validity = split_validity(array)
     storage = _storage_array(array)
     if validity is not None:
-        storage = pc.fill_null(storage, "" if _is_text(storage.type) else b"")
+        empty = pa.scalar("" if _is_text(storage.type) else b"", storage.type)
+        storage = pc.coalesce(storage, empty, memory_pool=POOL)
     if len(storage) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.uint8), validity
     offsets = _offsets(storage)

@@ -25,6 +25,7 @@ from numba import uint64
 from numpy.typing import NDArray
 
 from semistream.columns import (
+    POOL,
     Encoding,
     encoding_of,
     plain_array,
@@ -204,18 +205,18 @@ def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(wanted) and column.type.unit == wanted.unit:
         return column.view(wanted)  # another time zone's label on the same instants
     try:
-        return column.cast(wanted)
+        return column.cast(wanted, memory_pool=POOL)
     except pa.ArrowInvalid:
         return _cast_what_fits(column, wanted)
 
 
 def _cast_what_fits(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    cast = column.cast(wanted, safe=False)
+    cast = column.cast(wanted, safe=False, memory_pool=POOL)
     if pa.types.is_integer(wanted):
         fits = pc.greater_equal(cast, 0)  # of all integers only the largest uint64 do not fit
     else:
         fits = pc.equal(cast.cast(column.type, safe=False), column)
-    return pc.if_else(fits, cast, pa.scalar(None, wanted))
+    return pc.if_else(fits, cast, pa.scalar(None, wanted), memory_pool=POOL)
 
 
 def _check_all_fit(column: pa.Array, wanted: pa.DataType, name: str) -> None:

@@ -37,6 +37,7 @@ from semistream.advice.situation import (
     layout_of,
     stream_widths,
 )
+from semistream.columns import concatenate, take_rows
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts
@@ -436,9 +437,9 @@ class _Runs:
         }
         key_at = {i: n for n, i in enumerate(self._spec.stream_key_indexes)}
         while True:
-            picks = pa.array(zipf_ranks(rng, rows, len(keys[0]), exponent) - 1)
+            picks = zipf_ranks(rng, rows, len(keys[0]), exponent) - 1
             columns = [
-                keys[key_at[i]].take(picks).cast(field.type) if i in key_at else others[i]
+                take_rows(keys[key_at[i]], picks).cast(field.type) if i in key_at else others[i]
                 for i, field in enumerate(schema)
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -598,9 +599,9 @@ def _sample_keys(reader: PageReader, key: Sequence[str], wanted: int) -> list[pa
         rows = rng.permutation(len(disk.codes))[:per_page]
         found.append(disk.locate(np.sort(rows)).gather())
     reader.close()
-    columns = [pa.concat_arrays(list(column)) for column in zip(*found, strict=True)]
-    order = pa.array(rng.permutation(len(columns[0])))
-    return [column.take(order) for column in columns]
+    columns = [concatenate(column) for column in zip(*found, strict=True)]
+    order = rng.permutation(len(columns[0]))
+    return [take_rows(column, order) for column in columns]
 
 
 def _any_values(field: pa.Field, count: int) -> pa.Array:

@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.columns import take_rows
 from semistream.cost.frontstage import PATIENCE
 from semistream.cost.hybridjoin import IndexJoinSettings
 from semistream.cost.meshjoin import MeshJoinSettings
@@ -435,7 +436,7 @@ class StreamJoin(ABC):
             if not same.all():
                 tuples.matched[slots[~same]] |= kernels.SHARES_CODE
                 for i in range(len(columns)):  # one by one, so that few are there twice
-                    columns[i] = columns[i].filter(pa.array(same))
+                    columns[i] = take_rows(columns[i], np.flatnonzero(same))
                 rows, slots = rows[same], slots[same]
                 sizes = None if sizes is None else sizes[same]
         if self._is_learning and relation is not self._front:
@@ -476,7 +477,7 @@ class StreamJoin(ABC):
                 rows[pairs],
                 tallies,
                 None if sizes is None else sizes[pairs],
-                take=lambda which: [column.take(pa.array(pairs[which])) for column in columns],
+                take=lambda which: [take_rows(column, pairs[which]) for column in columns],
                 locate=self._disk.locate,
             )
         )

@@ -24,17 +24,18 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from semistream.columns import (
     Encoding,
+    concatenate,
     encoding_of,
     join_bytes,
     join_fixed,
     numpy_dtype,
     split_bytes,
     split_fixed,
+    take_rows,
     value_sizes,
 )
 from semistream.joins import kernels
@@ -321,7 +322,7 @@ class NestedStore:
     def put(self, slots: Slots, column: pa.Array) -> None:
         """Keep a compact copy of the array, merged with the one before if both are small."""
         self._sizes[slots] = value_sizes(column)
-        self._keep(slots, pa.concat_arrays([column]))
+        self._keep(slots, concatenate([column]))
         while self._merge_last_two():
             pass
 
@@ -388,12 +389,12 @@ def gather_from_chunks(
     order = np.argsort(chunk_of, kind="stable")
     present, firsts = np.unique(chunk_of[order], return_index=True)
     pieces = [
-        chunks[chunk].take(pa.array(row_of[order[a:b]]))
+        take_rows(chunks[chunk], row_of[order[a:b]])
         for chunk, a, b in zip(present.tolist(), firsts, [*firsts[1:], len(order)], strict=True)
     ]
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    return pc.take(pa.concat_arrays(pieces), pa.array(back))
+    return take_rows(concatenate(pieces), back)
 
 
 class RowStore:

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
-from semistream.columns import plain_schema
+from semistream.columns import POOL, plain_schema
 from semistream.errors import ColumnError, OptionError, did_you_mean
 from semistream.keys import check_same_type
 from semistream.relation.relation import Relation
@@ -48,7 +48,7 @@ class JoinSpec:
         """Return an output batch; without relation columns they are null."""
         if relation is None:
             added = list(self.output_schema)[len(self.stream_schema) :]
-            relation = [pa.nulls(count, field.type) for field in added]
+            relation = [pa.nulls(count, field.type, memory_pool=POOL) for field in added]
         return pa.RecordBatch.from_arrays([*stream, *relation], schema=self.output_schema)
 
     @property
