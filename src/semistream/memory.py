@@ -42,6 +42,8 @@ import pyarrow as pa
 from semistream.errors import BudgetError
 from semistream.units import format_bytes
 
+_malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
 
 class MemoryLedger:
     """Counts what is reserved out of a fixed budget, and the most that ever was."""
@@ -118,7 +120,10 @@ def return_free_memory() -> None:
     """
     gc.collect()
     pa.default_memory_pool().release_unused()
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does not
-        if trim is not None:
-            trim(0)
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Return the free pages of the C library's heap, if it can do that: glibc can, musl not."""
+    if _malloc_trim is not None:
+        _malloc_trim(0)

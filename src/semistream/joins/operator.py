@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.columns import take_rows
+from semistream.columns import take_rows, total_bytes
 from semistream.cost.frontstage import PATIENCE
 from semistream.cost.hybridjoin import IndexJoinSettings
 from semistream.cost.meshjoin import MeshJoinSettings
@@ -55,13 +55,14 @@ from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Arrived, Routing, StreamBuffer
 from semistream.joins.telemetry import Telemetry
 from semistream.joins.window import Window
-from semistream.memory import MemoryLedger, Reservation
+from semistream.memory import MemoryLedger, Reservation, trim_heap
 from semistream.relation.relation import Relation
 from semistream.units import format_bytes
 
 SAMPLE_ROWS = 4096
 # Everything is sized by rows of the first slice, which is the same whatever the budget is.
 FIRST_SLICE_BYTES = 64 << 10
+_PIECES_KEPT = 4
 
 
 class Operator(Protocol):
@@ -234,6 +235,7 @@ class StreamJoin(ABC):
         self._is_draining = False
         self._output = OutputBuffer()
         self._pages_of_turn = 0
+        self._pieces_kept = 0  # pieces of output since the heap was trimmed
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the stream; see `Operator.join`."""
@@ -420,6 +422,13 @@ class StreamJoin(ABC):
         for piece in self._output.pieces(len(rows), *sizes):
             some = relation.locate(rows[piece])
             yield from self._emit_piece(rows[piece], slots[piece], some, relation, tuples)
+            self._return_memory()
+
+    def _return_memory(self) -> None:
+        """Now and then return what the allocator keeps of large pieces that were handed on."""
+        self._pieces_kept = (self._pieces_kept + 1) % _PIECES_KEPT
+        if not self._pieces_kept:
+            trim_heap()
 
     def _emit_piece(
         self,
@@ -504,7 +513,7 @@ class StreamJoin(ABC):
         return coder.same_keys(ours, theirs)
 
     def _report_wide_row(self, waiting: pa.RecordBatch) -> None:
-        size = waiting[:1].nbytes
+        size = total_bytes(waiting[:1].columns)
         raise BudgetError(
             f"a stream row of {format_bytes(size)} does not fit into the window, which has "
             f"{self._window.capacity} slots sized for the rows seen first. Raise memory, or leave "

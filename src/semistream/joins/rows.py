@@ -36,6 +36,7 @@ from semistream.columns import (
     split_bytes,
     split_fixed,
     take_rows,
+    total_bytes,
     value_sizes,
 )
 from semistream.joins import kernels
@@ -157,7 +158,7 @@ def _arena_base(widest: int) -> int:
 
 def average_value_bytes(column: pa.Array) -> float:
     """Return what a value takes on average in a sample, at least one byte."""
-    return max(1.0, float(column.nbytes) / max(1, len(column)))
+    return max(1.0, total_bytes([column]) / max(1, len(column)))
 
 
 def make_store(field: pa.Field, capacity: int, value_bytes: float, widest: int = 0) -> ColumnStore:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import dataset
 
+from semistream.columns import total_bytes
 from semistream.errors import ColumnError, OptionError, did_you_mean
 from semistream.keys import check_same_type
 from semistream.plain import plain_batches
@@ -244,7 +245,7 @@ class _Spool:
         for p, rows in enumerate(self._batches):
             if bounds[p + 1] > bounds[p]:
                 rows.append(batch.take(pa.array(order[bounds[p] : bounds[p + 1]])))
-        self._held_bytes += batch.nbytes
+        self._held_bytes += total_bytes(batch.columns)
         if self._held_bytes > SPOOL_BYTES:
             self._spill()
 

@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.columns import total_bytes
+
 MERGED_BYTES = 256 << 20
 
 
@@ -69,9 +71,10 @@ def _merged(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
     for batch in batches:
-        if waiting and waiting_bytes + batch.nbytes > MERGED_BYTES:
+        batch_bytes = total_bytes(batch.columns)
+        if waiting and waiting_bytes + batch_bytes > MERGED_BYTES:
             yield pa.concat_batches(waiting)
             waiting, waiting_bytes = [], 0
         waiting.append(batch)
-        waiting_bytes += batch.nbytes
+        waiting_bytes += batch_bytes
     yield pa.concat_batches(waiting)

@@ -25,6 +25,7 @@ from semistream.columns import (
     nested_to_message,
     split_bytes,
     split_fixed,
+    total_bytes,
     width_bytes,
 )
 from semistream.jit import njit
@@ -129,10 +130,10 @@ class PartitionWriter:
     def _write_clustered(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> None:
         if len(codes) == 0:
             return
-        if self._waiting and self._waiting_bytes + batch.nbytes > MOST_BYTES:
+        if self._waiting and self._waiting_bytes + total_bytes(batch.columns) > MOST_BYTES:
             self._flush(last=True)
         self._waiting.append((codes, batch))
-        self._waiting_bytes += batch.nbytes + codes.nbytes
+        self._waiting_bytes += total_bytes(batch.columns) + codes.nbytes
         if self._waiting_bytes >= EXTENT_BYTES:
             self._flush(last=False)
 
@@ -144,7 +145,7 @@ class PartitionWriter:
             bounds = bounds[:-1]
         written = int(bounds[-1])
         self._waiting = [] if written == len(codes) else [(codes[written:], batch[written:])]
-        self._waiting_bytes = sum(b.nbytes + c.nbytes for c, b in self._waiting)
+        self._waiting_bytes = sum(total_bytes(b.columns) + c.nbytes for c, b in self._waiting)
         if written:
             self._write_extent(codes[:written], batch[:written], bounds)
 
@@ -406,7 +407,7 @@ def row_sizes(
             lengths = split_bytes(column)[0]
             sizes += lengths + lengths.itemsize
         else:  # nested rows are charged their average
-            sizes += -(-column.nbytes // max(1, len(column)))
+            sizes += -(-total_bytes([column]) // max(1, len(column)))
     return sizes
 
 
