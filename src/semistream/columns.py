@@ -54,7 +54,12 @@ def take_rows(column: pa.Array, rows: Array) -> pa.Array:
 
 def concatenate(arrays: Sequence[pa.Array]) -> pa.Array:
     """Return a copy of arrays, one after the other."""
-    return pa.concat_arrays(arrays, memory_pool=POOL)
+    return pa.concat_arrays([_compact(array) for array in arrays], memory_pool=POOL)
+
+
+def _compact(array: pa.Array) -> pa.Array:
+    """Return the array; a slice of unions without the values of the rows that are not in it."""
+    return take_rows(array, np.arange(len(array))) if _has_union(array.type) else array
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
@@ -408,7 +413,7 @@ def _offsets(array: pa.Array) -> Array:
 
 def nested_to_message(array: pa.Array) -> pa.Buffer:
     """Return a NESTED column as one Arrow IPC message."""
-    return pa.record_batch([array], names=["c"]).serialize()
+    return pa.record_batch([_compact(array)], names=["c"]).serialize()
 
 
 def nested_from_message(dtype: pa.DataType, message: Any) -> pa.Array:

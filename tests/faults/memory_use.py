@@ -49,7 +49,7 @@ def run(case: Case, relation: ss.Relation, batches: list[pa.RecordBatch]) -> dic
         assert operator is not None
         for batch in operator.join(source):
             batch.validate(full=True)
-            most_bytes = max(most_bytes, batch.nbytes)
+            most_bytes = max(most_bytes, batch.get_total_buffer_size())
     except BudgetError as error:
         return {"error": str(error)}
     counted = operator.telemetry

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 MB = 1_000_000
 WIDE_ID = 7  # the key that the wide rows have
-KINDS = ("texts", "nested", "hashed")
+KINDS = ("texts", "nested", "union", "hashed")
 
 
 def _widths(shape: str, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -67,7 +67,17 @@ def relation_table(shape: str, kind: str) -> pa.Table:
     if kind == "nested":
         offsets = pa.array(np.arange(len(ids) + 1), pa.int32())
         columns["tags"] = pa.ListArray.from_arrays(offsets, texts)
+    if kind == "union":
+        columns["tags"] = union_of(texts)
     return pa.table(columns)
+
+
+def union_of(texts: pa.Array) -> pa.Array:
+    """Return a dense union: these texts, and a number in every third row."""
+    types = (np.arange(len(texts)) % 3 == 0).astype(np.int8)
+    types[WIDE_ID] = 0
+    rows = pa.array(np.arange(len(texts)), pa.int32())
+    return pa.UnionArray.from_dense(pa.array(types), rows, [texts, rows])
 
 
 def texts_of(widths: NDArray[np.int64]) -> pa.Array:
@@ -109,12 +119,16 @@ class Case:
             if self.stream == "skewed":
                 ids //= rng.integers(1, 300, count) ** 2
             ids[rng.random(count) < self.share] = WIDE_ID
+            if self.stream == "misses first" and first < self.rows // 2:
+                ids[:] = keys
             notes = texts_of(self._note_widths(rng, first, count))
             yield pa.record_batch({"k": keys_of(self.kind, ids), "i": ids, "note": notes})
 
     def _note_widths(self, rng: np.random.Generator, first: int, count: int) -> NDArray[np.int64]:
         if self.stream == "widening" and first >= self.rows // 2:
             return np.full(count, 10_000)
+        if self.stream == "misses first":
+            return np.full(count, 10_000 if first < self.rows // 2 else 10)
         if self.stream == "heavy":
             return np.minimum(5 * (1 + rng.pareto(1.0, count)), 50_000).astype(np.int64)
         return np.ones(count, np.int64)
@@ -134,22 +148,25 @@ def generated(algorithm: str, count: int) -> list[Case]:
     cases = []
     for _ in range(count):
         shape = _pick(rng, ["one wide row", "half wide", "heavy tail", "duplicates", "many"])
-        stream = _pick(rng, ["even", "skewed", "widening", "heavy"])
+        stream = _pick(rng, ["even", "skewed", "widening", "heavy", "misses first"])
         rows = 2_000 if one_by_one else int(_pick(rng, [20_000, 60_000]))
         share = float(_pick(rng, [0.0, 0.01, 0.05]))
-        if shape == "duplicates" or stream == "widening":  # these multiply rows, or have wide ones
+        if shape == "duplicates" or stream in ("widening", "misses first"):
+            # These multiply rows, or have wide ones.
             rows, share = min(rows, 8_000), 0.0
+        kind = _pick(rng, KINDS)
+        budgets = [20, 40] if kind in ("nested", "union") else [6, 12, 20, 40]
         cases.append(
             Case(
                 shape,
-                _pick(rng, KINDS),
+                kind,
                 int(_pick(rng, [1, 8, 64])),
                 stream,
                 rows,
                 int(_pick(rng, [500, 5_000, 60_000])),
                 share,
                 algorithm,
-                MB * int(_pick(rng, [80, 120] if algorithm == "resident" else [6, 12, 20, 40])),
+                MB * int(_pick(rng, [80, 120] if algorithm == "resident" else budgets)),
                 seed=int(rng.integers(1 << 30)),
             )
         )

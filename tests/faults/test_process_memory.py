@@ -116,9 +116,23 @@ def test_all_of_r_in_memory(measure: Callable[[list[Case]], list[Found]]) -> Non
     assert one["growth"] <= most_growth(64 * MB), one
 
 
+@pytest.mark.parametrize("how", ["left", "anti"])
 @pytest.mark.parametrize("algorithm", ["meshjoin", "chybridjoin", "auto"])
-def test_nested_columns(measure: Callable[[list[Case]], list[Found]], algorithm: str) -> None:
-    case = replace(WIDE, shape="heavy tail", kind="nested", rows=40_000, algorithm=algorithm)
+def test_wide_rows_that_cannot_match_come_first(
+    measure: Callable[[list[Case]], list[Found]], algorithm: str, how: str
+) -> None:
+    """80 MB in one batch, before the first row that could be used to size anything by."""
+    case = replace(WIDE, shape="many", stream="misses first", rows=16_000, batch_rows=8_000)
+    (one,) = measure([replace(case, share=0.0, memory=6 * MB, algorithm=algorithm, how=how)])
+    assert one["growth"] <= most_growth(6 * MB), one
+
+
+@pytest.mark.parametrize("kind", ["nested", "union"])
+@pytest.mark.parametrize("algorithm", ["meshjoin", "chybridjoin", "auto"])
+def test_nested_columns(
+    measure: Callable[[list[Case]], list[Found]], algorithm: str, kind: str
+) -> None:
+    case = replace(WIDE, shape="heavy tail", kind=kind, rows=40_000, algorithm=algorithm)
     (one,) = measure([replace(case, memory=40 * MB)])
     assert one["growth"] <= most_growth(40 * MB), one
 

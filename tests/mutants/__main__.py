@@ -34,6 +34,7 @@ BOUNDS_CHECKED = (
     *(f"tests/unit/test_{name}.py" for name in ("kernels", "keys", "columns", "rows", "buckets")),
     *(f"tests/unit/test_{name}.py" for name in ("frontstage", "indexjoin", "xhybridjoin")),
     *(f"tests/unit/test_{name}.py" for name in ("meshjoin", "relation", "frequency_order")),
+    *(f"tests/unit/test_{name}.py" for name in ("stream", "output")),
     *("tests/contract", "tests/formats"),
     *("-k", "not test_oracle_generated and not batch_sizes"),
 )

@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant(
         "rows without a key are looked up",
         "joins/stream.py",
-        "has_key & self._may_hold(codes)",
+        "can_match & self._may_hold(codes)",
         "self._may_hold(codes)",
         contract("test_intermittent_input", "meshjoin"),
     ),
@@ -110,6 +110,28 @@ MUTANTS = (
         "out[:] = 0",
         ("tests/unit/test_relation.py",),
     ),
+    # joins: the output
+    Mutant(
+        "output: pieces are not cut by their bytes",
+        "joins/output.py",
+        'np.searchsorted(ends, before + limit, "right")',
+        "count",
+        ("tests/unit/test_output.py",),
+    ),
+    Mutant(
+        "output: only the bytes of one side count",
+        "joins/output.py",
+        "sum(varying[1:], varying[0])",
+        "varying[0]",
+        ("tests/unit/test_output.py",),
+    ),
+    Mutant(
+        "output: whatever its bytes, all fits at once",
+        "joins/output.py",
+        "varying + count * self.row_bytes <= limit",
+        "varying > 0",
+        ("tests/unit/test_output.py",),
+    ),
     # joins: the front stages
     Mutant(
         "front stage: a key of several wide rows loses some of them",
@@ -128,8 +150,8 @@ MUTANTS = (
     Mutant(
         "front stage: rows for which there was no room count as cached",
         "joins/frontstage.py",
-        "kernels.evict(places[fitting:],",
-        "kernels.evict(places[:0],",
+        "self._evict(places[fitting:])",
+        "self._evict(places[:0])",
         short("cmeshjoin", "chybridjoin"),
     ),
     Mutant(
@@ -277,6 +299,42 @@ MUTANTS = (
         'body.pop("checksum") is None',
         ("tests/faults/test_damage.py::test_no_flipped_bit_goes_unnoticed[manifest.json-7]",),
     ),
+    # relation: commits and leases
+    Mutant(
+        "draft: one that may be current is removed",
+        "relation/draft.py",
+        "self._may_be_current = True",
+        "pass",
+        ("tests/faults/test_commits.py::test_the_switch_fails_but_took_effect",),
+    ),
+    Mutant(
+        "draft: one that has lost its files becomes current",
+        "relation/draft.py",
+        "if missing:",
+        "if False:",
+        ("tests/faults/test_commits.py::test_a_build_whose_draft_was_removed_is_not_published",),
+    ),
+    Mutant(
+        "leases: a snapshot in use is pruned",
+        "relation/leases.py",
+        "elif kind in kinds:",
+        'elif kind == "prune":',
+        ("tests/unit/test_leases.py::test_what_a_join_reads_is_kept",),
+    ),
+    Mutant(
+        "prune: a reader that comes while it looks is not seen",
+        "relation/prune.py",
+        'used = lease.others("read", "build")',
+        "used = []",
+        ("tests/unit/test_prune.py::test_a_reader_that_comes_while_a_prune_looks",),
+    ),
+    Mutant(
+        "leases: a reader does not wait for a prune",
+        "relation/leases.py",
+        'not self.refusal and self.others("prune")',
+        "False",
+        ("tests/unit/test_prune.py::test_a_reader_waits_for_a_prune_that_goes_on",),
+    ),
     # keys, columns, memory
     Mutant(
         "keys: only the last column of a key may be null",
@@ -305,6 +363,20 @@ MUTANTS = (
         "start = storage.offset * dtype.itemsize",
         "start = 0",
         ("tests/unit/test_columns.py",),
+    ),
+    Mutant(
+        "columns: a slice of unions is sized from the start of its array",
+        "columns.py",
+        "dtype, here = array.type, slice(array.offset, array.offset + len(array))",
+        "dtype, here = array.type, slice(0, len(array))",
+        ("tests/unit/test_columns.py::test_sizes_of_unions",),
+    ),
+    Mutant(
+        "columns: each child of a dense union is sized from its start",
+        "columns.py",
+        "at = np.frombuffer(buffers[2], np.int32)[here][rows]",
+        "at = np.arange(len(rows))",
+        ("tests/unit/test_columns.py::test_sizes_of_unions",),
     ),
     Mutant(
         "ledger: the peak is what is held last",

@@ -23,6 +23,7 @@ from semistream.workload.zipf import scatter, zipf_ranks
 from tests.oracle import duckdb_join
 
 ROWS = 60_000
+MORE_THAN_CAN_BE_SERVED = 1e9  # tuples per second: then all memory is taken, as without a rate
 DISK = CostFactors.of_device(EmulatedDevice.named("hdd-2007"))
 
 
@@ -145,13 +146,17 @@ def test_choices_are_remembered(relation: ss.Relation, monkeypatch: pytest.Monke
     assert len(ranked) == 2
 
 
-def test_short_streams_need_no_cache(relation: ss.Relation, table: pa.Table) -> None:
+@pytest.mark.parametrize("rate", [None, MORE_THAN_CAN_BE_SERVED])
+def test_short_streams_need_no_cache(
+    relation: ss.Relation, table: pa.Table, rate: float | None
+) -> None:
     """What fits the window is over before a cache is warm; one that goes on gets one after all."""
+    budget_bytes = 900_000 if rate is None else 902_000  # lengths are remembered for each budget
     algorithms = []
     for rows in (3_000, 3_000, 400_000):
         sales = stream(1.1, rows)
         spec = resolve(relation, sales.schema, columns=["a", "b"])
-        join = SelfTuningJoin(emulated(relation), spec, 900_000, factors=DISK)
+        join = SelfTuningJoin(emulated(relation), spec, budget_bytes, factors=DISK, rate=rate)
         out = join.join(sales.to_batches(max_chunksize=4_000))
         check_left_join(out, sales, table, ["a", "b"])
         algorithms.append([c.algorithm for c in join.changes])
@@ -159,6 +164,22 @@ def test_short_streams_need_no_cache(relation: ss.Relation, table: pa.Table) -> 
     assert algorithms[1] in (["hybridjoin"], ["rmeshjoin"], ["binlj"])
     assert algorithms[2][-1].startswith("c")
     assert "more rows than" in join.changes[1].reason
+
+
+def test_the_first_stream_of_a_kind_is_not_taken_for_short(
+    relation: ss.Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much fits the window: nothing is known of how long it will be."""
+    monkeypatch.setattr(auto, "_WINDOW_SHARE", 1e6)
+    algorithms = []
+    for _ in range(2):
+        sales = stream(1.1, 3_000)
+        spec = resolve(relation, sales.schema, columns=["a", "b"])
+        join = SelfTuningJoin(emulated(relation), spec, 903_000, factors=DISK)
+        list(join.join(sales.to_batches()))
+        algorithms.append(join.changes[0].algorithm)
+    assert algorithms[0].startswith("c")
+    assert not algorithms[1].startswith("c"), "now it is known"
 
 
 def test_a_stream_that_just_fits_the_window_is_short_too(

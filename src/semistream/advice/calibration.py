@@ -424,6 +424,8 @@ class _Runs:
             same = [run.rows for run in into if run.budget_bytes == budget_bytes]
             rows = same[0] if same else rows
             into.append(_Run(algorithm, rows, budget_bytes, plan.settings, measured))
+        del operator
+        return_free_memory()  # the next run, or the reads that are timed, use it again
         return int(plan.settings.pages_per_read)
 
     def _stream(self, exponent: float) -> Iterator[pa.RecordBatch]:

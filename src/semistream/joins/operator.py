@@ -35,7 +35,7 @@ from semistream.cost.frontstage import PATIENCE
 from semistream.cost.hybridjoin import IndexJoinSettings
 from semistream.cost.meshjoin import MeshJoinSettings
 from semistream.cost.sizes import Sizes
-from semistream.cost.split import FRONT_SHARE, USUAL, Split
+from semistream.cost.split import FRONT_SHARE, LEAST_OUTPUT_BYTES, OUTPUT_SHARE, USUAL, Split
 from semistream.errors import BudgetError
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
@@ -242,6 +242,7 @@ class StreamJoin(ABC):
         # If even that is too much, the budget will be refused as a whole.
         first_slice_bytes = min(FIRST_SLICE_BYTES, self.ledger.available_bytes)
         self._input = self._reserve("input", first_slice_bytes)
+        self._reserve_first_output()
         stream = StreamBuffer(
             batches,
             self._spec,
@@ -280,7 +281,7 @@ class StreamJoin(ABC):
 
     def _take_front_share(self, least_bytes: int) -> int:
         """Make the front stage, if one is wanted and fits; return what is left of the budget."""
-        self._input.release()  # until its share is known
+        self._release_first_buffers()
         budget = self._budget_bytes
         if self._make_front is not None and budget > least_bytes:
             wanted_bytes = self._split.front_bytes
@@ -320,6 +321,22 @@ class StreamJoin(ABC):
     def _resize_input(self, stream: StreamBuffer, size_bytes: int) -> None:
         self._input.resize(size_bytes)
         stream.limit_bytes = size_bytes
+
+    def _reserve_first_output(self) -> None:
+        """Reserve what rows that cannot match may take before there is one to size all else by.
+
+        In a budget of less than a few hundred kilobytes there may be no room for that, either.
+        """
+        size_bytes = max(LEAST_OUTPUT_BYTES, int(self._budget_bytes * OUTPUT_SHARE))
+        reserved_bytes = min(size_bytes, self.ledger.available_bytes)
+        self._first_output = self._reserve("output buffer", reserved_bytes)
+        base_bytes = self._sizing.output_base_bytes
+        self._output = OutputBuffer(size_bytes=size_bytes, row_bytes=base_bytes)
+
+    def _release_first_buffers(self) -> None:
+        """Give back what was reserved for the beginning, before the budget is split."""
+        self._input.release()
+        self._first_output.release()
 
     def _reserve_output(self, rows: int, size_bytes: int) -> None:
         self._reserve("output buffer", size_bytes)

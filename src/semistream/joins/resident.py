@@ -135,6 +135,7 @@ class ResidentJoin(StreamJoin):
         sample = stream.sample(SAMPLE_ROWS)
         if sample is None:
             return
+        self._release_first_buffers()
         self._reserve("relation", _held_bytes(self._reader, self._read_columns))
         self._share_rest(stream, self._sizing.for_scan(Widths.of(sample)))
         self._front = table = ResidentTable(self._reader, self._read_columns, self._output.rows)
@@ -148,7 +149,6 @@ class ResidentJoin(StreamJoin):
 
     def _share_rest(self, stream: StreamBuffer, sizes: Sizes) -> None:
         """Give input and output what R leaves, but no more than a full output buffer takes."""
-        self._input.release()
         spare = self._spare_bytes
         used = min(input_bytes(self._budget_bytes), spare // 4)
         rows = max(1, min(MOST_OUTPUT_ROWS, (spare - used) // sizes.output_row_bytes))
