@@ -369,14 +369,14 @@ MUTANTS = (
         "columns.py",
         "dtype, here = array.type, slice(array.offset, array.offset + len(array))",
         "dtype, here = array.type, slice(0, len(array))",
-        ("tests/unit/test_columns.py::test_sizes_of_unions",),
+        ("tests/unit/test_columns.py::test_a_slice_of_unions_is_stored_without_the_rest",),
     ),
     Mutant(
         "columns: each child of a dense union is sized from its start",
         "columns.py",
         "at = np.frombuffer(buffers[2], np.int32)[here][rows]",
         "at = np.arange(len(rows))",
-        ("tests/unit/test_columns.py::test_sizes_of_unions",),
+        ("tests/unit/test_columns.py::test_a_slice_of_unions_is_stored_without_the_rest",),
     ),
     Mutant(
         "ledger: the peak is what is held last",

@@ -267,10 +267,10 @@ def test_sizes_of_slices_add_up(array: pa.Array) -> None:
 
 
 def test_a_slice_of_unions_is_stored_without_the_rest() -> None:
-    texts = pa.array(["x" * 1000] * 200)
+    texts = pa.array(["x" * n for n in range(200)])
     rows = pa.array(range(200), pa.int32())
     union = pa.UnionArray.from_dense(pa.array([0, 1] * 100, pa.int8()), rows, [texts, rows])
-    assert value_sizes(union[4:6]).tolist() == [1 + 4 + 1005, 1 + 4 + 5]
-    assert nested_to_message(union[4:6]).size < 3000
-    assert concatenate([union[4:6]]).get_total_buffer_size() < 3000
-    assert concatenate([union[4:6]]).to_pylist() == ["x" * 1000, 5]
+    assert value_sizes(union[4:6]).tolist() == [1 + 4 + 5 + 4, 1 + 4 + 5]
+    assert nested_to_message(union[4:6]).size < 1000
+    assert concatenate([union[4:6]]).get_total_buffer_size() < 1000
+    assert concatenate([union[4:6]]).to_pylist() == ["xxxx", 5]
