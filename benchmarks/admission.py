@@ -40,9 +40,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.report import Report
-from semistream.cost.frontstage import WAYS
+from semistream.budget.frontsizes import WAYS, CachedColumns
 from semistream.joins.diskbuffer import LocatedRows
-from semistream.joins.frontstage import CachedColumns, Matched, TupleCache
+from semistream.joins.frontstage import Matched, TupleCache
 from semistream.joins.telemetry import Telemetry
 from semistream.workload.zipf import scatter, zipf_ranks
 

@@ -6,9 +6,9 @@ import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
 from semistream.joins.operator import Operator
-from semistream.joins.spec import Columns, On, resolve
 from semistream.relation.relation import Relation
 from semistream.sources import Stream, open_stream
+from semistream.spec import Columns, On, resolve
 from semistream.units import parse_bytes
 
 DEFAULT_MEMORY = "64MB"

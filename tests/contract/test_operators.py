@@ -41,7 +41,7 @@ TYPICAL = Workload(
 def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     # Here it matters that the result is exact whatever is chosen, so the choice may be for a disk
     # that does not exist: to measure the real one for each generated schema would take too long.
-    factors = CostFactors.of_device(EmulatedDevice.named("ssd"))
+    factors = CostFactors.of_device(*EmulatedDevice.named("ssd").costs)
     monkeypatch.setattr("semistream.advice.auto.factors_for", lambda *_: factors)
     return str(request.param)
 

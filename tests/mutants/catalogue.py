@@ -206,7 +206,7 @@ MUTANTS = (
     ),
     Mutant(
         "page index: a key of many pages ends on the second",
-        "joins/pageindex.py",
+        "relation/pageindex.py",
         'codes[1:], "right")',
         'codes[1:], "left")',
         short("hybridjoin", "inlj"),

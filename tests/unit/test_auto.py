@@ -17,14 +17,14 @@ from semistream.cli.main import main
 from semistream.cost.factors import CostFactors
 from semistream.embedded import prepare
 from semistream.errors import BudgetError, OptionError
-from semistream.joins.spec import resolve
 from semistream.relation.device import EmulatedDevice, Reading
+from semistream.spec import resolve
 from semistream.workload.zipf import scatter, zipf_ranks
 from tests.oracle import duckdb_join
 
 ROWS = 60_000
 MORE_THAN_CAN_BE_SERVED = 1e9  # tuples per second: then all memory is taken, as without a rate
-DISK = CostFactors.of_device(EmulatedDevice.named("hdd-2007"))
+DISK = CostFactors.of_device(*EmulatedDevice.named("hdd-2007").costs)
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,11 @@ from semistream.advice.calibration import (
 )
 from semistream.advice.explain import explain
 from semistream.cost.factors import CostFactors
-from semistream.joins.spec import JoinSpec, resolve
 from semistream.relation.device import EmulatedDevice
+from semistream.spec import JoinSpec, resolve
 
 SAMPLE = pa.table({"k": np.arange(100)})
-FACTORS = CostFactors.of_device(EmulatedDevice.named("hdd-2007"))
+FACTORS = CostFactors.of_device(*EmulatedDevice.named("hdd-2007").costs)
 
 
 @pytest.fixture(autouse=True)

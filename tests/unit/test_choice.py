@@ -14,8 +14,9 @@ from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
 from semistream.errors import BudgetError
-from semistream.joins.spec import JoinSpec, read_columns, resolve
+from semistream.joins.frontstage import POLICY
 from semistream.relation.device import EmulatedDevice
+from semistream.spec import JoinSpec, read_columns, resolve
 
 ROWS = 20_000
 STREAM = pa.schema([("k", pa.int64()), ("n", pa.int64())])
@@ -43,8 +44,8 @@ def conditions(relation: ss.Relation, spec: JoinSpec) -> Conditions:
     reader = reader_for(relation, spec)
     layout = layout_of(reader, read_columns(relation, spec))
     reader.close()
-    disk = CostFactors.of_device(EmulatedDevice.named("hdd-2007"))
-    return Conditions(layout, Demand.zipf(0.5, ROWS), disk)
+    disk = CostFactors.of_device(*EmulatedDevice.named("hdd-2007").costs)
+    return Conditions(layout, Demand.zipf(0.5, ROWS), disk, POLICY)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import semistream as ss
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.inlj import BatchedInlj, Inlj
-from semistream.joins.pageindex import PageIndex
-from semistream.joins.spec import resolve
+from semistream.relation.pageindex import PageIndex
+from semistream.spec import resolve
 from semistream.testing import nested_loop_join, same_rows
 
 BUDGET = 60_000

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from semistream.budget.meshjoin import MeshJoinSettings
+from semistream.budget.split import Split
 from semistream.cli.lab import choose, run_figures
 from semistream.cli.main import main
-from semistream.cost.meshjoin import MeshJoinSettings
-from semistream.cost.split import Split
 from semistream.errors import OptionError
 from semistream.lab.catalogue import FIGURES
 from semistream.lab.claims import Finding, Table, Verdict, falls, has_peak, rises

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semistream as ss
-from semistream.cost.meshjoin import (
+from semistream.budget.meshjoin import (
     MeshJoinSettings,
     least_memory_bytes,
     least_reduced_bytes,
@@ -19,15 +19,15 @@ from semistream.cost.meshjoin import (
     reduced_settings_for_budget,
     settings_for_budget,
 )
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import LEAST_OUTPUT_ROWS, MOST_OUTPUT_ROWS, Split
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import LEAST_OUTPUT_ROWS, MOST_OUTPUT_ROWS, Split
 from semistream.errors import BudgetError
 from semistream.joins.buckets import Buckets
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.operator import WindowJoin
 from semistream.joins.rmeshjoin import RMeshJoin
-from semistream.joins.spec import resolve
 from semistream.joins.window import Window
+from semistream.spec import resolve
 from semistream.testing import same_rows
 from tests.oracle import duckdb_join
 

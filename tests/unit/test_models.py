@@ -10,14 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from semistream.budget.indexjoin import IndexJoinSettings
+from semistream.budget.split import USUAL, Split
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts, at_size
-from semistream.cost.hybridjoin import IndexJoinSettings, predict
+from semistream.cost.hybridjoin import predict
 from semistream.cost.models import MODELS
-from semistream.cost.split import USUAL, Split
 from semistream.cost.tuning import evaluate, least_budget, tune
 from semistream.errors import BudgetError
+from semistream.joins.frontstage import POLICY
 from semistream.joins.registry import ALGORITHMS, BOUNDS
 from semistream.lab.dynamics import rate_change, skew_change
 from semistream.lab.validation import (
@@ -101,7 +103,7 @@ def test_tuning_respects_the_budget(bench: Bench) -> None:
     for name in MODELS:
         for share in (0.005, 0.02, 0.3):
             sizes, budget = bench.advisor.sizes(name), bench.budget(share)
-            if budget < MODELS[name].least_bytes(sizes):
+            if budget < MODELS[name].rules.least_bytes(sizes):
                 with pytest.raises(BudgetError, match="it needs at least"):
                     tune(MODELS[name], sizes, budget, bench.conditions(0.8))
                 continue
@@ -146,7 +148,7 @@ def test_hybridjoin_tends_to_two_tuples_a_slot() -> None:
     """Without skew and with many tuples for each load, w is 2·h_S/(n + 1) for n loads."""
     layout = Layout(1_000, 100_000, 800.0, (800.0,), 1_000.0)
     factors = CostFactors(IoCurve((0.0, 1e6), (0.008, 0.02)))
-    conditions = Conditions(layout, Demand.zipf(0.0, 100_000), factors)
+    conditions = Conditions(layout, Demand.zipf(0.0, 100_000), factors, POLICY)
     many = predict(conditions, IndexJoinSettings(10, 200_000, 4_096))
     assert many.tuples_per_loop == pytest.approx(2 * 200_000 / 101, rel=0.02)
     few = predict(conditions, IndexJoinSettings(10, 5, 4_096))
@@ -157,7 +159,7 @@ def test_whole_pages_cost_more_and_do_not_depend_on_matches() -> None:
     layout = Layout(1_000, 100_000, 800.0, (800.0,) * 14, 1_000.0, whole_pages=True)
     factors = CostFactors(IoCurve((0.0, 1e6), (0.008, 0.02)))
     settings = IndexJoinSettings(10, 50, 4_096)
-    whole = predict(Conditions(layout, Demand.zipf(0.0, 100_000), factors), settings)
+    whole = predict(Conditions(layout, Demand.zipf(0.0, 100_000), factors, POLICY), settings)
     assert whole.io_s == pytest.approx(15 * factors.io(8_000) * 1.01, rel=0.02)
 
 
@@ -179,10 +181,10 @@ def test_an_io_curve_goes_on_straight() -> None:
 
 def test_usual_splits_are_kept_without_wishes(bench: Bench) -> None:
     sizes, budget = bench.advisor.sizes("cmeshjoin"), bench.budget(0.1)
-    usual = MODELS["cmeshjoin"].settings(sizes, budget, USUAL)
+    usual = MODELS["cmeshjoin"].rules.settings(sizes, budget, USUAL)
     operator_plan = bench.measure("cmeshjoin", 0.1, 0.0)[1]
     assert usual == (operator_plan.settings, operator_plan.cached_rows)
-    wished = MODELS["cmeshjoin"].settings(sizes, budget, Split(pages_per_read=5, front_bytes=0))
+    wished = MODELS["cmeshjoin"].rules.settings(sizes, budget, Split(pages_per_read=5, front_bytes=0))
     assert wished[0].pages_per_read == 5
     assert wished[1] == 0
 
@@ -194,7 +196,7 @@ def test_a_large_relation_is_looked_at_in_samples(monkeypatch: pytest.MonkeyPatc
     rates = []
     for few in (128, 10**9):
         monkeypatch.setattr("semistream.cost.conditions._FEW_LOADS", few)
-        conditions = Conditions(layout, Demand.zipf(1.0, 6_000_000), factors)
+        conditions = Conditions(layout, Demand.zipf(1.0, 6_000_000), factors, POLICY)
         rates.append(predict(conditions, settings).rate)
     assert rates[0] == pytest.approx(rates[1], rel=0.02)
     assert rates[0] != rates[1]
@@ -204,7 +206,7 @@ def test_no_cache_for_keys_of_many_rows(bench: Bench) -> None:
     """The front stage keeps no such keys, so the model must not give it memory."""
     conditions = bench.conditions(1.0)
     many = Conditions(
-        replace(conditions.layout, rows_per_key=20.0), conditions.demand, conditions.factors
+        replace(conditions.layout, rows_per_key=20.0), conditions.demand, conditions.factors, POLICY
     )
     sizes, budget = bench.advisor.sizes("cmeshjoin"), bench.budget(0.1)
     assert tune(MODELS["cmeshjoin"], sizes, budget, conditions).prediction.hit_ratio > 0.3
@@ -224,7 +226,7 @@ def test_a_load_with_most_of_the_stream_serves_its_slots_once() -> None:
     layout = Layout(100, 10_000, 800.0, (), 100.0, whole_pages=True)
     factors = CostFactors(IoCurve((0, 1000), (0.01, 0.011)))
     settings = IndexJoinSettings(pages_per_read=1, waiting_tuples=10_000, output_rows=1_000)
-    even = Conditions(layout, Demand.zipf(0.0, 10_000), factors)
+    even = Conditions(layout, Demand.zipf(0.0, 10_000), factors, POLICY)
     shares = np.full(100, 0.4 / 99)
     shares[0] = 0.6
     served = [predict(c, settings).tuples_per_loop for c in (even, even.asking_pages(shares))]

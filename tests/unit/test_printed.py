@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from semistream.cost.demand import Demand
-from semistream.cost.printed import cmeshjoin, hybridjoin, inlj, meshjoin, xhybridjoin
-from semistream.cost.printed.symbols import Symbols
+from semistream.lab.equations import cmeshjoin, hybridjoin, inlj, meshjoin, xhybridjoin
+from semistream.lab.equations.symbols import Symbols
 
 ROWS = 3_500_000
 PAGES = ROWS * 120 / 8192

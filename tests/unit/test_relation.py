@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from pyarrow import csv, dataset, parquet
 
 import semistream as ss
+from semistream.budget.pagesizes import slab_bytes
 from semistream.embedded import prepare
 from semistream.errors import BuildError, OptionError, RelationNotFoundError
-from semistream.joins.diskbuffer import Slab, slab_bytes
+from semistream.joins.diskbuffer import Slab
 from semistream.joins.registry import ALGORITHMS
 from semistream.relation import build, writer
 from semistream.relation.layout import part_names

@@ -5,7 +5,7 @@ import pytest
 
 import semistream as ss
 from semistream.errors import ColumnError, KeyTypeError, OptionError
-from semistream.joins.spec import JoinSpec, On, resolve
+from semistream.spec import JoinSpec, On, resolve
 
 
 @pytest.fixture(scope="module")

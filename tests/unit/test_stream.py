@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semistream as ss
-from semistream.joins.spec import resolve
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import StreamBuffer, Tuples, rows_within
+from semistream.spec import resolve
 
 
 @pytest.fixture(scope="module")

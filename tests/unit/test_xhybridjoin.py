@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semistream as ss
-from semistream.cost.hybridjoin import IndexJoinSettings, least_memory_bytes
-from semistream.cost.sizes import Sizes
-from semistream.cost.xhybridjoin import equal_parts, tuned_parts
+from semistream.budget.frontsizes import pinned_part_bytes
+from semistream.budget.indexjoin import IndexJoinSettings, least_memory_bytes
+from semistream.budget.sizes import Sizes
+from semistream.budget.xhybridjoin import equal_parts, tuned_parts
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin
-from semistream.joins.pinned import PinnedPages, pinned_part_bytes
-from semistream.joins.spec import resolve
+from semistream.joins.pinned import PinnedPages
 from semistream.joins.xhybridjoin import XHybridJoin
+from semistream.spec import resolve
 from semistream.testing import nested_loop_join, same_rows
 from semistream.workload.zipf import scatter, zipf_ranks
 from tests.unit.test_meshjoin import all_sizes

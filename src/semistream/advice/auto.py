@@ -38,20 +38,20 @@ from numpy.typing import NDArray
 from semistream.advice.calibration import factors_for
 from semistream.advice.choice import CHOICES, RESIDENT, SHORT_CHOICES, Advisor, Option
 from semistream.advice.situation import demand_of, largest_partition, layout_of
+from semistream.budget.rowsizes import Widths
+from semistream.budget.split import USUAL
 from semistream.columns import plain_batch
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
-from semistream.cost.split import USUAL
 from semistream.cost.tuning import least_budget, tune
 from semistream.errors import BudgetError, OptionError, did_you_mean
+from semistream.joins.frontstage import POLICY
 from semistream.joins.opened import Opened
 from semistream.joins.operator import FIRST_SLICE_BYTES, Operator, StreamJoin
 from semistream.joins.operator import SAMPLE_ROWS as SIZED_ROWS
 from semistream.joins.registry import ALGORITHMS, make_operator
-from semistream.joins.rows import Widths
-from semistream.joins.spec import JoinSpec, read_columns
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.telemetry import Telemetry
@@ -59,6 +59,7 @@ from semistream.keys import KeyCoder
 from semistream.memory import MemoryLedger, return_free_memory
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec, read_columns
 
 _Any = TypeVar("_Any")
 
@@ -338,7 +339,7 @@ class SelfTuningJoin:
             columns = read_columns(self._relation, self._spec)
             self._layout = layout_of(self._reader, columns)
         assert self._factors is not None, "measured when the first rows came"
-        return Conditions(self._layout, demand, self._factors)
+        return Conditions(self._layout, demand, self._factors, POLICY)
 
     def demand(self, codes: NDArray[np.int64]) -> Demand:
         """Return the demand that a sample of key codes shows."""

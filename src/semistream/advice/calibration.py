@@ -37,17 +37,18 @@ from semistream.advice.situation import (
     layout_of,
     stream_widths,
 )
+from semistream.budget.rules import Settings
+from semistream.budget.split import USUAL, Split
 from semistream.columns import concatenate, take_rows
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts
-from semistream.cost.models import MODELS, Settings
-from semistream.cost.split import USUAL, Split
+from semistream.cost.models import MODELS
 from semistream.errors import BudgetError, OptionError
 from semistream.joins.diskbuffer import DiskBuffer
+from semistream.joins.frontstage import POLICY
 from semistream.joins.opened import Opened
 from semistream.joins.registry import make_operator
-from semistream.joins.spec import Columns, JoinSpec, read_columns, resolve
 from semistream.joins.stopwatch import Stopwatch
 from semistream.lab.service import ServiceRate, Spell, measure_service
 from semistream.memory import MemoryLedger, return_free_memory
@@ -56,6 +57,7 @@ from semistream.relation.layout import part_names
 from semistream.relation.pagetable import CODES
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
+from semistream.spec import Columns, JoinSpec, read_columns, resolve
 from semistream.workload.zipf import zipf_ranks
 
 Progress = Callable[[int, int], None]  # steps done, steps in all
@@ -179,7 +181,7 @@ def factors_for(relation: Relation, spec: JoinSpec, budget_bytes: int | None = N
     """Return the factors of `calibration_for`; an emulated device charges its own time on top."""
     factors = calibration_for(relation, spec, budget_bytes).factors
     device = relation.reading.device
-    return factors if device is None else factors.with_device(device)
+    return factors if device is None else factors.with_device(*device.costs)
 
 
 def keep(calibration: Calibration, relation: Relation, spec: JoinSpec) -> None:
@@ -384,7 +386,7 @@ class _Runs:
     def _io_scale(self, io: IoCurve) -> float:
         """Return what reading took in the runs, as a multiple of what the requests alone cost."""
         demand = Demand.zipf(0.0, max(1, self._layout.row_count))
-        conditions = Conditions(self._layout, demand, CostFactors(io))
+        conditions = Conditions(self._layout, demand, CostFactors(io), POLICY)
         scales = []
         for run in _calm(self._scan) + _calm(self._index):
             predicted = MODELS[run.algorithm].predict(conditions, run.settings, 0)

@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from semistream.advice.situation import reader_for
+from semistream.budget import resident
+from semistream.budget.rowsizes import Widths
+from semistream.budget.sizes import Sizes
+from semistream.budget.sizing import Sizing
+from semistream.budget.split import USUAL
 from semistream.cost.conditions import Conditions
 from semistream.cost.models import MODELS
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import USUAL
 from semistream.cost.tuning import Tuned, refine, survey
 from semistream.errors import BudgetError
-from semistream.joins import resident
-from semistream.joins.rows import Widths
-from semistream.joins.sizing import Sizing
-from semistream.joins.spec import JoinSpec, read_columns
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec, read_columns
 
 RESIDENT = "resident"
 # For a stream that fits the window: no cache would be warm before it ends, and no window half full.
@@ -86,13 +86,13 @@ class Advisor:
 
     def sizes(self, name: str) -> Sizes:
         """Return the sizes of an algorithm's parts."""
-        kind = (name in _SCANS, MODELS[name].has_front)
+        kind = (name in _SCANS, MODELS[name].rules.has_front)
         if kind not in self._sizes:
             self._sizes[kind] = self._size_up(name)
         return self._sizes[kind]
 
     def _size_up(self, name: str) -> Sizes:
-        sizing = Sizing.of(self._relation, self._spec, self._reader, MODELS[name].has_front)
+        sizing = Sizing.of(self._relation, self._spec, self._reader, MODELS[name].rules.has_front)
         return (sizing.for_scan if name in _SCANS else sizing.for_index)(self._widths)
 
     def rank(
@@ -126,7 +126,7 @@ class Advisor:
         errors: list[BudgetError] = []
         for name in sorted(CHOICES, key=_rank):
             try:
-                MODELS[name].settings(self.sizes(name), budget_bytes, USUAL)
+                MODELS[name].rules.settings(self.sizes(name), budget_bytes, USUAL)
                 return name
             except BudgetError as error:
                 errors.append(error)

@@ -22,15 +22,16 @@ from semistream.advice.situation import (
     reader_for,
     stream_widths,
 )
+from semistream.budget.sizes import Sizes
 from semistream.cost import resident
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
 from semistream.cost.models import MODELS
-from semistream.cost.sizes import Sizes
 from semistream.cost.tuning import least_budget
 from semistream.errors import BudgetError, OptionError
-from semistream.joins.spec import Columns, JoinSpec, On, read_columns, resolve
+from semistream.joins.frontstage import POLICY
 from semistream.relation.relation import Relation
+from semistream.spec import Columns, JoinSpec, On, read_columns, resolve
 from semistream.units import format_bytes, parse_bytes
 
 _MOST_SAMPLE_ROWS = 1_000_000
@@ -224,8 +225,8 @@ class _Explainer:
         device = relation.reading.device
         factors = self._calibration.factors
         if device is not None:
-            factors = factors.with_device(device)
-        conditions = Conditions(layout, demand, factors)
+            factors = factors.with_device(*device.costs)
+        conditions = Conditions(layout, demand, factors, POLICY)
         budget = memory_bytes // tasks
         options = self._advisor.rank(budget, conditions, tuple(MODELS))
         ranking = [self._row(option, rate) for option in options]
@@ -294,7 +295,7 @@ class _Explainer:
         tuned, settings = option.tuned, option.tuned.settings
         model = MODELS[option.name]
         parts = {
-            "front stage": model.front_bytes(sizes, budget_bytes, tuned.split),
+            "front stage": model.rules.front_bytes(sizes, budget_bytes, tuned.split),
             "pinned pages": sizes.pinned_bytes(settings.pinned_pages),
             "disk buffer": sizes.disk_bytes(settings.pages_per_read),
             "waiting tuples": sizes.window_bytes(settings.places),

@@ -6,16 +6,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.budget.rowsizes import Widths
 from semistream.columns import Encoding, encoding_of, plain_batch, width_bytes
 from semistream.cost.conditions import Layout
 from semistream.cost.demand import Demand
-from semistream.joins.pageindex import PageIndex
-from semistream.joins.rows import Widths
-from semistream.joins.spec import JoinSpec, read_columns
 from semistream.relation.layout import part_names
+from semistream.relation.pageindex import PageIndex
 from semistream.relation.pagetable import CODES
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec, read_columns
 
 _SIZED_ROWS = 4_096
 _UNKNOWN_VALUE_BYTES = 16.0  # of a text nobody has seen

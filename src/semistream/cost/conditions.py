@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.budget.frontsizes import FrontPolicy
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 
@@ -53,6 +54,7 @@ class Conditions:
     layout: Layout
     demand: Demand
     factors: CostFactors
+    front: FrontPolicy  # of the front stage, for the algorithms that have one
     match_share: float = 1.0  # σ: how many of the tuples find a match
     _pages: list[Floats] = field(default_factory=list, repr=False, compare=False)
 

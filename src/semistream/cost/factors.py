@@ -29,8 +29,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.relation.device import EmulatedDevice
-
 
 @dataclass(frozen=True, slots=True)
 class IoCurve:
@@ -46,10 +44,10 @@ class IoCurve:
     seek_s: float = 0.0  # what of it is saved where a request goes on where the one before ended
 
     @classmethod
-    def of_device(cls, device: EmulatedDevice) -> "IoCurve":
-        """Return the curve of an emulated device: a straight line."""
-        start = device.seek_s + device.request_s
-        return cls((0.0, 1e9), (start, start + 1e9 / device.bytes_per_s), device.seek_s)
+    def of_device(cls, seek_s: float, request_s: float, bytes_per_s: float) -> "IoCurve":
+        """Return the curve of a device with these costs: a straight line."""
+        start = seek_s + request_s
+        return cls((0.0, 1e9), (start, start + 1e9 / bytes_per_s), seek_s)
 
     def __call__(self, size_bytes: float, *, follows: bool = False) -> float:
         """Return what a request of this size costs."""
@@ -114,13 +112,13 @@ class CostFactors:
     resident_s: float = 0.0  # a tuple that meets all of R in memory
 
     @classmethod
-    def of_device(cls, device: EmulatedDevice) -> "CostFactors":
-        """Return what an emulated device charges, and nothing else."""
-        return cls(IoCurve.of_device(device))
+    def of_device(cls, seek_s: float, request_s: float, bytes_per_s: float) -> "CostFactors":
+        """Return what a device charges, and nothing else."""
+        return cls(IoCurve.of_device(seek_s, request_s, bytes_per_s))
 
-    def with_device(self, device: EmulatedDevice) -> "CostFactors":
-        """Return these factors with an emulated device's charges on top."""
-        return replace(self, io=IoCurve.of_device(device).plus(self.io))
+    def with_device(self, seek_s: float, request_s: float, bytes_per_s: float) -> "CostFactors":
+        """Return these factors with a device's charges on top."""
+        return replace(self, io=IoCurve.of_device(seek_s, request_s, bytes_per_s).plus(self.io))
 
 
 _Costs = TypeVar("_Costs", StepCosts, FrontCosts)

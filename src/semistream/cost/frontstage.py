@@ -14,17 +14,11 @@ stage's own model with the memory that is left; and each look-up has a cost::
 
 from collections.abc import Callable, Sequence
 
+from semistream.budget.frontsizes import MOST_ROWS_PER_KEY, WAYS
 from semistream.cost.conditions import Conditions
 from semistream.cost.factors import FrontCosts, StepCosts, at_size
 from semistream.cost.prediction import Prediction
 
-WAYS = 7  # places in which a key can stand
-MOST_ROWS_PER_KEY = WAYS // 2  # a key of more rows is not cached: all of them would have to be
-SKEWED = 1.5  # hits of less than so many times the cache's share of R are chance: then it rests
-TURNS_OF_REST = 8
-# Those who wait have their turn after this many arrivals for each place, whatever the front stage
-# settles meanwhile.
-PATIENCE = 16
 _MOST_HITS = 1 - 1e-6
 
 
@@ -41,6 +35,7 @@ def predict(
     """
     factors = conditions.factors
     demand = conditions.demand
+    policy = conditions.front
     if places == 1:
         hit_ratio, rest = demand.first_come_share(cached_rows)
     else:
@@ -48,14 +43,14 @@ def predict(
     cost = at_size(factors.front, cached_rows)
     if conditions.layout.rows_per_key > MOST_ROWS_PER_KEY:
         hit_ratio = 0.0
-    if hit_ratio < SKEWED * cached_rows / max(1, conditions.layout.row_count):
+    if hit_ratio < policy.least_skew * cached_rows / max(1, conditions.layout.row_count):
         # It rests, and is tried for one turn of nine.
-        awake = 1 / (1 + TURNS_OF_REST)
+        awake = 1 / (1 + policy.cycles_of_rest)
         tried = FrontCosts(cached_rows, cost.look_up_s * awake, cost.hit_s, cost.learn_s * awake)
         return behind_front(conditions, back(conditions), 0.0, tried, factors.index)
     behind = back(conditions.asking(rest))
     # Then hardly anyone has to wait, but those who do have their turn all the same.
-    fewest = behind.tuples_per_loop / (PATIENCE * places)
+    fewest = behind.tuples_per_loop / (policy.patience * places)
     return behind_front(
         conditions, behind, min(hit_ratio, max(0.0, 1 - fewest)), cost, factors.index
     )

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.cost.conditions import Conditions, in_loads
-from semistream.cost.hybridjoin import IndexJoinSettings, loop_of
+from semistream.cost.hybridjoin import loop_of
 from semistream.cost.prediction import Prediction
 
 

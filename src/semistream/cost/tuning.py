@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 
+from semistream.budget.rules import Settings
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import USUAL, Split, most_pages
 from semistream.cost.conditions import Conditions
-from semistream.cost.models import Model, Settings
+from semistream.cost.models import Model
 from semistream.cost.prediction import Prediction
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import USUAL, Split, most_pages
 from semistream.errors import BudgetError
 
 # b: what a coarse search tries of the pages that would fit, and of a budget for the other parts.
@@ -42,7 +43,7 @@ def evaluate(
     model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, split: Split = USUAL
 ) -> Tuned:
     """Return what a split comes to; `BudgetError` if the budget is too small for it."""
-    settings, cached_rows = model.settings(sizes, budget_bytes, split)
+    settings, cached_rows = model.rules.settings(sizes, budget_bytes, split)
     return Tuned(split, settings, cached_rows, model.predict(conditions, settings, cached_rows))
 
 
@@ -60,7 +61,7 @@ def survey(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions
     """
     search = _Search(model, sizes, budget_bytes, conditions)
     starts = [USUAL]
-    if model.has_front or model.pins_pages:
+    if model.rules.has_front or model.rules.pins_pages:
         starts.append(Split(front_bytes=0, pinned_pages=0))
     found = [
         search.step(evaluate(model, sizes, budget_bytes, conditions, start), _COARSE)
@@ -90,14 +91,14 @@ class _Search:
 
     def step(self, best: Tuned, steps: tuple[float, ...]) -> Tuned:
         """Return the best of the splits that differ from one in each dimension in turn."""
-        if not self.model.reads_one_page:
+        if not self.model.rules.reads_one_page:
             fitting = max(1, most_pages(self.sizes, self.budget_bytes))
             counts = _page_counts(best, steps, fitting, self.sizes.page_count)
             best = self._best_of(best, [replace(best.split, pages_per_read=b) for b in counts])
-        if self.model.has_front:
+        if self.model.rules.has_front:
             amounts = _amounts(best.split.front_bytes, steps, self.budget_bytes)
             best = self._best_of(best, [replace(best.split, front_bytes=m) for m in amounts])
-        if self.model.pins_pages:
+        if self.model.rules.pins_pages:
             whole = self.sizes.pinned_bytes(self.sizes.page_count)
             most = max(1, self.sizes.page_count * self.budget_bytes // max(1, whole))
             amounts = _amounts(best.split.pinned_pages, steps, most)
@@ -130,7 +131,7 @@ def least_budget(
         except BudgetError:
             return False
 
-    low, high = min(model.least_bytes(sizes), most_bytes), most_bytes
+    low, high = min(model.rules.least_bytes(sizes), most_bytes), most_bytes
     if not holds(high):
         return None
     while high - low > high // 64:

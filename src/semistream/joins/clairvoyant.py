@@ -16,16 +16,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.cost.split import USUAL, Split
+from semistream.budget.split import USUAL, Split
 from semistream.joins import front_kernels as kernels
 from semistream.joins.frontstage import Codes, Matched, TupleCache
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.opened import Opened
 from semistream.joins.operator import WindowJoin
-from semistream.joins.spec import JoinSpec
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec
 
 
 class ClairvoyantCache(TupleCache):

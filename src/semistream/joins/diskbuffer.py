@@ -29,6 +29,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.budget.pagesizes import aligned_bytes, arena_bytes, slab_bytes
+from semistream.budget.rowsizes import NESTED_COPIES
 from semistream.columns import (
     Encoding,
     encoding_of,
@@ -37,83 +39,21 @@ from semistream.columns import (
     nested_from_message,
     numpy_dtype,
     value_sizes,
-    width_bytes,
 )
 from semistream.cost.conditions import READ_THROUGH_PAGES
 from semistream.joins.front_kernels import tally
 from semistream.joins.kernels import gather_bytes, plan_reads, starts_of
-from semistream.joins.rows import NESTED_COPIES, gather_from_chunks
+from semistream.joins.rows import gather_from_chunks
 from semistream.joins.stopwatch import Stopwatch
 from semistream.relation.layout import part_names
 from semistream.relation.pagetable import CODES
 from semistream.relation.reader import PageReader
-from semistream.relation.writer import CODE_BYTES
 
 Runs: TypeAlias = list[tuple[int, int]]  # first and last (exclusive) pages
-_ALIGN = 64
 
 
 # If more of the pages than this were touched last time, their columns are worth announcing.
 _MOST_TOUCHED = 0.5
-
-
-def disk_buffer_bytes(
-    reader: PageReader, columns: Sequence[str], pages: int, tallies: bool = False
-) -> int:
-    """Return what a disk buffer of this many pages takes."""
-    arena = _arena_bytes(reader, columns, pages)
-    codes = reader.most_part_bytes(CODES, pages)
-    return codes + arena + (codes // CODE_BYTES if tallies else 0)
-
-
-def _arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
-    if reader.reading.whole_pages:
-        return sum(slab_bytes(reader, c, pages) for c in reader.manifest.schema.names)
-    return max((max(_slab_parts(reader, c, pages)) for c in columns), default=0)
-
-
-def slab_bytes(reader: PageReader, column: str, pages: int) -> int:
-    """Return what one column takes in memory over any run of this many pages."""
-    return sum(_slab_parts(reader, column, pages))
-
-
-def _slab_parts(reader: PageReader, column: str, pages: int) -> tuple[int, int]:
-    """Return the same in two parts: lengths with the starts of rows, and everything else."""
-    schema = reader.manifest.schema
-    index = schema.get_field_index(column)
-    if index not in reader.manifest.stored_fields:
-        return 0, 0
-    names = part_names(index, schema.field(index).type)
-    sizes = {part: _aligned(reader.most_part_bytes(name, pages)) for part, name in names.items()}
-    row_bytes = reader.most_part_bytes(CODES, pages)  # 8 bytes a row, as the start of a row
-    if "validity" in names and reader.most_part_bytes(names["validity"], reader.page_count):
-        sizes["validity"] += _aligned(row_bytes // 8)
-    lengths = sizes.pop("lengths", 0)
-    return lengths + _aligned(row_bytes) * (lengths > 0), sum(sizes.values())
-
-
-def widest_row_bytes(reader: PageReader, columns: Sequence[str]) -> int:
-    """Return a bound on what the variable-width values of a row take when they are fetched.
-
-    A value is no larger than the largest page of its column; a wide row has a page of its own.
-    """
-    schema = reader.manifest.schema
-    size = 0
-    for index in (schema.get_field_index(column) for column in columns):
-        names = part_names(index, schema.field(index).type)
-        if "data" in names:
-            size += reader.most_part_bytes(names["data"], 1)
-        elif "message" in names:
-            size += NESTED_COPIES * reader.most_part_bytes(names["message"], 1)
-    return size
-
-
-def value_bytes(reader: PageReader, column: str) -> float:
-    """Return what a value of a relation's column takes in memory, on average over its pages."""
-    dtype = reader.manifest.schema.field(column).type
-    if encoding_of(dtype) is Encoding.FIXED:
-        return width_bytes(dtype)
-    return reader.average_value_bytes(column)
 
 
 class DiskBuffer:
@@ -132,7 +72,7 @@ class DiskBuffer:
         self._reader = reader
         self._codes = np.empty(reader.most_part_bytes(CODES, pages) // 8, np.int64)
         self._tallies = np.zeros(len(self._codes) if tallies else 0, np.uint8)
-        arena = np.empty(_arena_bytes(reader, columns, pages), np.uint8)
+        arena = np.empty(arena_bytes(reader, columns, pages), np.uint8)
         self._whole_pages = reader.reading.whole_pages
         stored = reader.manifest.schema.names if self._whole_pages else columns
         if self._whole_pages:
@@ -406,7 +346,7 @@ class Slab:
     def _lend(self, size: int) -> NDArray[np.uint8]:
         """Return the next free bytes of the arena."""
         start = self._used
-        self._used += _aligned(size)
+        self._used += aligned_bytes(size)
         assert start + size <= len(self._arena), "the disk buffer's arena was sized too small"
         return self._arena[start : start + size]
 
@@ -451,7 +391,3 @@ class Slab:
             at += size
             row += int(bounds[page + 1] - bounds[page])
         self._page_starts = np.array(starts, np.int64)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGN) * _ALIGN

@@ -15,7 +15,7 @@ A way that holds nothing has a code that belongs to another set, so a look-up ne
 import numpy as np
 from numba import uint64
 
-from semistream.cost.frontstage import WAYS
+from semistream.budget.frontsizes import WAYS
 from semistream.jit import njit
 
 AGED = WAYS  # the byte behind the states

@@ -41,32 +41,29 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.cost.frontstage import MOST_ROWS_PER_KEY, SKEWED, TURNS_OF_REST, WAYS
-from semistream.joins import front_kernels as kernels
-from semistream.joins.diskbuffer import DiskBuffer, LocatedRows, value_bytes
-from semistream.joins.rows import (
-    ARENA_BASE_BYTES,
-    RowStore,
-    StoredRows,
-    Widths,
-    base_bytes,
-    record_dtype,
-    row_bytes,
+from semistream.budget.frontsizes import (
+    MOST_ROWS_PER_KEY,
+    PLACES_PER_ADMISSION,
+    WAYS,
+    CachedColumns,
+    FrontPolicy,
+    set_count,
 )
+from semistream.budget.rowsizes import ARENA_BASE_BYTES, Widths, record_dtype
+from semistream.joins import front_kernels as kernels
+from semistream.joins.diskbuffer import DiskBuffer, LocatedRows
+from semistream.joins.rows import RowStore, StoredRows
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import PageReader
 
+POLICY = FrontPolicy(least_skew=1.5, cycles_of_rest=8, patience=16)
 Codes = NDArray[np.int64]
 Rows = NDArray[np.int64]
-_PLACES_PER_ADMISSION = 64  # no more than this part of the cache changes hands at a time
-# Its part of a line, and for each admission a candidate, its place, and the rows that make way.
-_ENTRY_BYTES = 64 / WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / _PLACES_PER_ADMISSION
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
 _WEIGHT = 0.25  # of a turn in the usual ratio
 # A cache that has just filled up knows little yet: it rests after so many turns without luck.
 _TURNS_BY_CHANCE = 3
-_LEAST_SETS = _PLACES_PER_ADMISSION
 _MOST_COPIES = 8  # a key that takes more than this many copies is not cached
 
 
@@ -138,41 +135,6 @@ class MakeFront(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CachedColumns:
-    """What of each row a front stage keeps."""
-
-    schema: pa.Schema
-    value_bytes: tuple[float, ...]
-    implied: int | None  # the column that is the key code
-    has_unique_codes: bool
-
-    @classmethod
-    def of(cls, reader: PageReader, columns: Sequence[str]) -> "CachedColumns":
-        """Describe some columns of a relation."""
-        manifest = reader.manifest
-        key = manifest.key[0] if manifest.coder.is_exact else None
-        fields = [manifest.schema.field(name) for name in columns]
-        return cls(
-            pa.schema([f.with_nullable(reader.has_nulls(f.name)) for f in fields]),
-            tuple(value_bytes(reader, name) for name in columns),
-            columns.index(key) if key in columns else None,
-            reader.has_unique_codes,
-        )
-
-    @property
-    def entry_bytes(self) -> float:
-        """What a place in the cache takes."""
-        return _ENTRY_BYTES + row_bytes(self.schema, self.value_bytes)
-
-
-def set_count(columns: CachedColumns, budget_bytes: int) -> int:
-    """Return how many sets a front stage of this size has; none if it would be too small."""
-    spare = budget_bytes - base_bytes(columns.schema)
-    sets = int(spare / (WAYS * columns.entry_bytes)) - 1  # one to align
-    return sets if sets >= _LEAST_SETS else 0
-
-
 class TupleCache:
     """The front stage of CMESHJOIN: single rows of R, those that are asked for most."""
 
@@ -196,7 +158,7 @@ class TupleCache:
         self._rows = RowStore(columns.schema, records, Widths.equal(columns.value_bytes))
         # Rows are copied on their way into the cache, this much of them at a time.
         self._most_copied_bytes = max(
-            ARENA_BASE_BYTES, int(self.capacity * columns.entry_bytes) // _PLACES_PER_ADMISSION
+            ARENA_BASE_BYTES, int(self.capacity * columns.entry_bytes) // PLACES_PER_ADMISSION
         )
         self._occupied = np.zeros(1, np.int64)
         self._turn = 1
@@ -205,7 +167,7 @@ class TupleCache:
         self._by_chance = self.capacity / max(1, row_count)
         self._turns_of_rest = 0
         self._turns_by_chance = 0
-        most_admitted = -(-self.capacity // _PLACES_PER_ADMISSION)
+        most_admitted = -(-self.capacity // PLACES_PER_ADMISSION)
         self._candidates = np.empty(most_admitted, np.int32)
         self._places = np.empty(most_admitted, np.int32)
         self._dropped = np.empty(most_admitted * MOST_ROWS_PER_KEY, np.int32)
@@ -293,7 +255,7 @@ class TupleCache:
         if recent.end_turn():
             kernels.forget_counts(self._state)
         is_full = self._occupied[0] == self.capacity
-        hits_by_chance = is_full and recent.last < SKEWED * self._by_chance
+        hits_by_chance = is_full and recent.last < POLICY.least_skew * self._by_chance
         if self._turns_of_rest:
             self._turns_of_rest -= 1
         elif not hits_by_chance:
@@ -301,7 +263,7 @@ class TupleCache:
         else:
             self._turns_by_chance += 1
             if self._turns_by_chance >= _TURNS_BY_CHANCE:
-                self._turns_of_rest = TURNS_OF_REST
+                self._turns_of_rest = POLICY.cycles_of_rest
 
     def _admit(
         self,

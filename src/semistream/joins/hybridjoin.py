@@ -30,9 +30,9 @@ Memory: equation 1, `semistream.cost.hybridjoin`. Cost: one load serves all tupl
 pages; skew and locality make these many.
 """
 
-from semistream.cost.hybridjoin import IndexJoinSettings, settings_for_budget
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import USUAL, Split
+from semistream.budget.indexjoin import IndexJoinSettings, settings_for_budget
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import USUAL, Split
 from semistream.joins.room import WaitingRoom
 
 

@@ -26,21 +26,21 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from semistream.cost.hybridjoin import IndexJoinSettings, least_memory_bytes
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import USUAL, Split
+from semistream.budget.indexjoin import IndexJoinSettings, least_memory_bytes
+from semistream.budget.rowsizes import ARENA_SLACK, Widths, variable_columns
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import USUAL, Split
 from semistream.joins import room_kernels as kernels
 from semistream.joins.frontstage import MakeFront
 from semistream.joins.opened import Opened
 from semistream.joins.operator import SAMPLE_ROWS, Plan, StreamJoin
-from semistream.joins.pageindex import PageIndex
 from semistream.joins.pinned import PinnedPages
 from semistream.joins.room import Taken, WaitingRoom
-from semistream.joins.rows import ARENA_SLACK, Widths, variable_columns
-from semistream.joins.spec import JoinSpec
 from semistream.joins.stream import StreamBuffer
 from semistream.memory import Reservation
+from semistream.relation.pageindex import PageIndex
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec
 
 
 class IndexTactic(Protocol):

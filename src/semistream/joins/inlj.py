@@ -12,9 +12,9 @@ Memory: equation 1 of `hybridjoin.txt` with h_S = 1 for `Inlj`. Cost: c_IO(v_P) 
 `Inlj`; for `BatchedInlj` one sweep over the pages that anyone waits for, shared by 2·h_S tuples.
 """
 
-from semistream.cost.hybridjoin import IndexJoinSettings, settings_for_budget
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import USUAL, Split
+from semistream.budget.indexjoin import IndexJoinSettings, settings_for_budget
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import USUAL, Split
 from semistream.joins.room import WaitingRoom
 
 

@@ -27,10 +27,11 @@ import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
+from semistream.budget.rowsizes import RECORD_HEADER_BYTES
+from semistream.budget.tuplesizes import BLOCK, CANDIDATE_FIELDS
 from semistream.jit import njit
 
 NO_SLOT = -1
-BLOCK = 1024
 # What is known of a tuple: it has a match; a row with another key has its code. Bits.
 MATCHED = 1
 SHARES_CODE = 2
@@ -59,7 +60,7 @@ def make_candidates() -> NDArray[np.int64]:
     Of each: its slot, the first and last probing code it is a candidate for, and, fetched at the
     start of a round, the code at its slot and the next older slot of the chain.
     """
-    return np.zeros((5, BLOCK), np.int64)
+    return np.zeros((CANDIDATE_FIELDS, BLOCK), np.int64)
 
 
 @njit(inline="always")
@@ -361,10 +362,6 @@ def gather_bytes(data, starts, lengths):
             out[at + j] = data[start + j]
         at += lengths[i]
     return out
-
-
-# A record of an arena: slot, length, bytes.
-RECORD_HEADER_BYTES = 8
 
 
 @njit(inline="always")

@@ -36,13 +36,9 @@ leaves w = 1 still runs. A stream shorter than the window costs one cycle and a 
 
 from dataclasses import dataclass, field
 
-from semistream.cost.meshjoin import (
-    MeshJoinSettings,
-    least_memory_bytes,
-    settings_for_budget,
-)
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import USUAL, Split
+from semistream.budget.meshjoin import MeshJoinSettings, least_memory_bytes, settings_for_budget
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import USUAL, Split
 from semistream.joins.window import Window
 
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from semistream.errors import BudgetError
-from semistream.joins.spec import JoinSpec, read_columns
 from semistream.memory import MemoryLedger
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec, read_columns
 from semistream.units import format_bytes
 
 _SMALL_BYTES = 1 << 20

@@ -30,17 +30,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.budget.indexjoin import IndexJoinSettings
+from semistream.budget.meshjoin import MeshJoinSettings
+from semistream.budget.rowsizes import Widths
+from semistream.budget.sizes import Sizes
+from semistream.budget.sizing import Sizing
+from semistream.budget.split import LEAST_OUTPUT_BYTES, OUTPUT_SHARE, USUAL, Split, front_share
 from semistream.columns import take_rows, total_bytes
-from semistream.cost.frontstage import PATIENCE
-from semistream.cost.hybridjoin import IndexJoinSettings
-from semistream.cost.meshjoin import MeshJoinSettings
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import FRONT_SHARE, LEAST_OUTPUT_BYTES, OUTPUT_SHARE, USUAL, Split
 from semistream.errors import BudgetError
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
 from semistream.joins.diskbuffer import DiskBuffer, LocatedRows
 from semistream.joins.frontstage import (
+    POLICY,
     FrontStage,
     MakeFront,
     Matched,
@@ -48,15 +50,14 @@ from semistream.joins.frontstage import (
 )
 from semistream.joins.opened import Opened
 from semistream.joins.output import OutputBuffer
-from semistream.joins.rows import Slots, Widths
-from semistream.joins.sizing import Sizing
-from semistream.joins.spec import JoinSpec, read_columns
+from semistream.joins.rows import Slots
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Arrived, Routing, StreamBuffer
 from semistream.joins.telemetry import Telemetry
 from semistream.joins.window import Window
 from semistream.memory import MemoryLedger, Reservation, trim_heap
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec, read_columns
 from semistream.units import format_bytes
 
 SAMPLE_ROWS = 4096
@@ -284,9 +285,7 @@ class StreamJoin(ABC):
         self._release_first_buffers()
         budget = self._budget_bytes
         if self._make_front is not None and budget > least_bytes:
-            wanted_bytes = self._split.front_bytes
-            share = int(budget * FRONT_SHARE) if wanted_bytes is None else wanted_bytes
-            share = min(share, budget - least_bytes)
+            share = front_share(budget, least_bytes, self._split)
             wanted = (self._reader, self._read_columns, share, self.telemetry)
             reserved = self._reserve("front stage", share)
             self._front = self._make_front(*wanted)
@@ -389,7 +388,7 @@ class StreamJoin(ABC):
         after so many arrivals it is their turn again.
         """
         admitted = 0
-        arrivals_left = PATIENCE * max(wanted, self._window.capacity)
+        arrivals_left = POLICY.patience * max(wanted, self._window.capacity)
         while admitted < wanted and stream.pull():
             if not stream.has_waiting:
                 if arrivals_left <= 0 and self._window.count:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.budget.split import MOST_OUTPUT_ROWS
 from semistream.columns import MOST_DATA_BYTES
-from semistream.cost.split import MOST_OUTPUT_ROWS
 from semistream.errors import BudgetError
 from semistream.units import format_bytes
 

@@ -19,43 +19,19 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.budget.frontsizes import CachedColumns, most_rows_of_a_page
+from semistream.budget.rowsizes import Widths, record_dtype, row_bytes
 from semistream.joins import room_kernels as kernels
 from semistream.joins.diskbuffer import DiskBuffer, LocatedRows
-from semistream.joins.frontstage import CachedColumns, Codes, Matched, Rows
-from semistream.joins.pageindex import PageIndex
-from semistream.joins.rows import (
-    RowStore,
-    StoredRows,
-    Widths,
-    base_bytes,
-    record_dtype,
-    row_bytes,
-)
+from semistream.joins.frontstage import Codes, Matched, Rows
+from semistream.joins.rows import RowStore, StoredRows
 from semistream.joins.telemetry import Telemetry
-from semistream.relation.pagetable import CODES
+from semistream.relation.pageindex import PageIndex
 from semistream.relation.reader import PageReader
-from semistream.relation.writer import CODE_BYTES
 
-_BYTES_PER_PAGE = 4 + 4 + 1 + 4 + 8  # demand, place, whether wanted, a score, and their order
-_BYTES_PER_PLACE = 8 + 8 + 1
 _NOWHERE = -1
 _CLEARLY = 0.25
 _MOST_WIDTH = 2.0  # of a page, in average pages
-
-
-def pinned_part_bytes(reader: PageReader, columns: Sequence[str], places: int) -> int:
-    """Return what a pinned part of so many pages takes."""
-    if not places:
-        return 0
-    cached = CachedColumns.of(reader, columns)
-    row = CODE_BYTES + row_bytes(cached.schema, cached.value_bytes, cached.implied)
-    rows = places * _most_rows(reader)
-    besides = _BYTES_PER_PAGE * reader.page_count + _BYTES_PER_PLACE * places
-    return int(rows * row) + base_bytes(cached.schema) + besides
-
-
-def _most_rows(reader: PageReader) -> int:
-    return reader.most_part_bytes(CODES, 1) // CODE_BYTES
 
 
 class PinnedPages:
@@ -79,7 +55,7 @@ class PinnedPages:
         self._row_bounds = reader.row_bounds
         self._index = index
         self._telemetry = telemetry
-        self._rows_per_place = _most_rows(reader)
+        self._rows_per_place = most_rows_of_a_page(reader)
         self._codes = np.zeros((places, self._rows_per_place), np.int64)
         self._row_counts = np.zeros(places, np.int64)
         self._page_at = np.full(places, _NOWHERE, np.int64)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from semistream.cost.split import USUAL, Split
+from semistream.budget.split import USUAL, Split
 from semistream.joins.clairvoyant import ClairvoyantJoin
 from semistream.joins.frontstage import MakeFront, TupleCache
 from semistream.joins.hybridjoin import HybridJoin
@@ -14,9 +14,9 @@ from semistream.joins.opened import Opened
 from semistream.joins.operator import StreamJoin, TacticMaker, WindowJoin
 from semistream.joins.resident import ResidentJoin
 from semistream.joins.rmeshjoin import RMeshJoin
-from semistream.joins.spec import JoinSpec
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec
 
 _Make: TypeAlias = Callable[[Relation, JoinSpec, int, int | None, Split, Opened | None], StreamJoin]
 

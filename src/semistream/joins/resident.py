@@ -22,42 +22,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import MOST_OUTPUT_ROWS, USUAL, Split, input_bytes
+from semistream.budget.pagesizes import slab_bytes
+from semistream.budget.resident import held_bytes, least_memory_bytes
+from semistream.budget.rowsizes import Widths
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import MOST_OUTPUT_ROWS, USUAL, Split, input_bytes
 from semistream.errors import BudgetError
 from semistream.joins.buckets import Buckets
-from semistream.joins.diskbuffer import (
-    DiskBuffer,
-    LocatedRows,
-    Slab,
-    SlabRows,
-    slab_bytes,
-    widest_row_bytes,
-)
+from semistream.joins.diskbuffer import DiskBuffer, LocatedRows, Slab, SlabRows
 from semistream.joins.frontstage import Codes, Matched, Rows
 from semistream.joins.opened import Opened
 from semistream.joins.operator import SAMPLE_ROWS, StreamJoin
-from semistream.joins.rows import Widths
-from semistream.joins.spec import JoinSpec
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.window import HashTable
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec
 from semistream.units import format_bytes
-
-_TABLE_BYTES_PER_ROW = 8 + 4 + 4
-_BUFFER_BYTES = 1 << 20  # for input and output together, at least
-
-
-def least_memory_bytes(reader: PageReader, columns: tuple[str, ...]) -> int:
-    """Return what it takes to hold all of R's rows with these columns, and to emit the widest."""
-    widest = widest_row_bytes(reader, columns)
-    return reader.table_bytes + _held_bytes(reader, columns) + max(_BUFFER_BYTES, 2 * widest)
-
-
-def _held_bytes(reader: PageReader, columns: tuple[str, ...]) -> int:
-    columns_bytes = sum(slab_bytes(reader, c, reader.page_count) for c in columns)
-    return reader.row_count * _TABLE_BYTES_PER_ROW + columns_bytes
 
 
 class ResidentTable:
@@ -136,7 +117,7 @@ class ResidentJoin(StreamJoin):
         if sample is None:
             return
         self._release_first_buffers()
-        self._reserve("relation", _held_bytes(self._reader, self._read_columns))
+        self._reserve("relation", held_bytes(self._reader, self._read_columns))
         self._share_rest(stream, self._sizing.for_scan(Widths.of(sample)))
         self._front = table = ResidentTable(self._reader, self._read_columns, self._output.rows)
         self.telemetry.bytes_read = table.bytes_read

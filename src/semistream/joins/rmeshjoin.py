@@ -26,9 +26,9 @@ Memory: `semistream.cost.meshjoin.reduced_settings_for_budget`. Cost: k reads fo
 Degenerate cases: a window of one tuple; R of one read.
 """
 
-from semistream.cost.meshjoin import least_reduced_bytes, reduced_settings_for_budget
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import USUAL, Split
+from semistream.budget.meshjoin import least_reduced_bytes, reduced_settings_for_budget
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import USUAL, Split
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.window import Window
 

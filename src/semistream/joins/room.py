@@ -20,27 +20,17 @@ page: two links of Q and how many wait 12, and at least one bucket 4.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.budget.rowsizes import Widths, record_dtype
+from semistream.budget.tuplesizes import TABLE_FIELDS
 from semistream.joins import room_kernels as kernels
 from semistream.joins.kernels import NO_SLOT
-from semistream.joins.pageindex import PageIndex
-from semistream.joins.rows import RowStore, Slots, Widths, record_dtype, row_bytes
-from semistream.joins.window import TABLE_FIELDS
-
-_BYTES_BESIDES = 4 + 1 + 4
-BYTES_PER_PAGE = 12 + 4
-
-
-def room_bytes_per_tuple(
-    schema: pa.Schema, value_bytes: Sequence[float], implied: int | None
-) -> int:
-    """Return what a waiting tuple takes, a bucket included."""
-    return ceil(_BYTES_BESIDES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
+from semistream.joins.rows import RowStore, Slots
+from semistream.relation.pageindex import PageIndex
 
 
 @dataclass(frozen=True, slots=True)

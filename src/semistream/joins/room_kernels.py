@@ -1,10 +1,4 @@
-"""The hot loops of the index joins: finding a code's page, waiting by page, matching a page.
-
-*Parts.* Sorted codes lie in several stretches, one for each partition of R (the first codes of
-its pages) and one for the index of the hot pages. A row of `parts` describes a stretch: where it
-begins and ends, and its *directory*, which says for equal ranges of codes where they begin in the
-stretch. With keys that are spread evenly a range holds a page or none, so a search takes a step
-or two instead of ⌈log₂ N_R⌉ mispredicted ones; with keys in clumps the binary search remains.
+"""The hot loops of the index joins: waiting by page, matching a page.
 
 *The queue of pages.* `newer` and `older` link the pages that anyone waits for, in the order in
 which their longest waiting tuple came. All tuples at home on a page leave together, so this is
@@ -17,87 +11,15 @@ the order of the paper's queue of tuples, in space for pages. The last element i
 import numpy as np
 from numba import uint64
 
+from semistream.budget.tuplesizes import BLOCK
 from semistream.jit import njit
-from semistream.joins.kernels import BLOCK, NO_SLOT, find_code
-
-# Columns of `parts`.
-FIRST = 0
-LAST = 1  # exclusive
-DIRECTORY = 2  # where its directory begins
-RANGES = 3  # how many ranges the directory has; it has one entry more
-BASE = 4  # the first code
-SHIFT = 5  # a range is 2^shift codes
-COLUMNS = 6
+from semistream.joins.kernels import NO_SLOT, find_code
+from semistream.relation.index_kernels import FIRST, LAST, find_homes, partition_of
 
 COMPLETE = -1  # all pairs of a code are written
 
 _GOLDEN = uint64(0x9E3779B97F4A7C15)
 _HALF = uint64(32)
-
-
-@njit(inline="always")
-def lower_bound(values, parts, part, directory, code):
-    """Return the first place in a stretch whose value is not less than the code, or its end.
-
-    Free of branches that depend on the code, as far as the directory leads: those would cost more
-    than all the rest.
-    """
-    base = parts[part, BASE]
-    offset = uint64(code) - uint64(base) if code > base else uint64(0)
-    nth = min(offset >> uint64(parts[part, SHIFT]), uint64(parts[part, RANGES] - 1))
-    at = np.int64(nth) + parts[part, DIRECTORY]
-    low = parts[part, FIRST] + directory[at]
-    high = parts[part, FIRST] + directory[at + 1]
-    while high - low > 1:
-        middle = (low + high) // 2
-        if values[middle] < code:
-            low = middle + 1
-        else:
-            high = middle
-    return low + ((low < high) & (values[min(low, len(values) - 1)] < code))
-
-
-@njit(cache=True)
-def fill_directory(values, parts, part, directory):
-    """Write the directory of one stretch."""
-    first = parts[part, FIRST]
-    at = first
-    for i in range(parts[part, RANGES]):
-        bound = uint64(i) << uint64(parts[part, SHIFT])
-        while at < parts[part, LAST] and uint64(values[at]) - uint64(parts[part, BASE]) < bound:
-            at += 1
-        directory[parts[part, DIRECTORY] + i] = at - first
-    directory[parts[part, DIRECTORY] + parts[part, RANGES]] = parts[part, LAST] - first
-
-
-@njit(inline="always")
-def partition_of(code, parts):
-    """Return which partition a code belongs to."""
-    partitions = len(parts) - 1
-    return code % partitions if partitions > 1 else 0
-
-
-@njit(cache=True)
-def find_homes(codes, first_codes, hot_codes, hot_pages, parts, directory, is_unique, homes):
-    """Write the home of each code: the first page that may hold it.
-
-    Their partitions must have pages. A loop for each index, or the compiler would not keep them
-    free of branches.
-    """
-    for i in range(len(codes)):
-        code = codes[i]
-        part = partition_of(code, parts)
-        page = lower_bound(first_codes, parts, part, directory, code)
-        first, last = parts[part, FIRST], parts[part, LAST]
-        starts_with_it = first_codes[min(page, len(first_codes) - 1)] == code
-        # A partition may have hot pages only; then any of them tells that the code is not there.
-        least = first - (first == last)
-        homes[i] = max(least, page - 1 + (is_unique & (page < last) & starts_with_it))
-    if len(hot_codes):
-        for i in range(len(codes)):
-            at = lower_bound(hot_codes, parts, len(parts) - 1, directory, codes[i])
-            if at < len(hot_codes) and hot_codes[at] == codes[i]:
-                homes[i] = hot_pages[at]
 
 
 @njit(inline="always")

@@ -17,72 +17,37 @@ Slots and, for variable widths, bytes are both limits; `room` says how many rows
 `add_sizes` how many bytes a copy of a value takes, so that output can be cut before it is made.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.budget.rowsizes import (
+    ARENA_SLACK,
+    NESTED_COPIES,
+    RECORD_HEADER_BYTES,
+    Widths,
+    arena_base_bytes,
+    variable_columns,
+)
 from semistream.columns import (
     Encoding,
     concatenate,
     encoding_of,
     join_bytes,
     join_fixed,
-    numpy_dtype,
     split_bytes,
     split_fixed,
     take_rows,
-    total_bytes,
     value_sizes,
 )
 from semistream.joins import kernels
 
 Slots: TypeAlias = NDArray[np.int64] | NDArray[np.int32]
-# An arena has room for more than its average rows: a share, and a little in any case.
-ARENA_SLACK = 1.25
-ARENA_BASE_BYTES = 4096
-# Rows of nested values that lie in several arrays are copied piece by piece, put together, and put
-# into order: three copies exist for a moment.
-NESTED_COPIES = 3
 _NO_LIMIT = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Widths:
-    """How many bytes the values of some columns take: on average, and the widest of a sample."""
-
-    average: tuple[float, ...]
-    widest: tuple[int, ...]
-
-    @classmethod
-    def of(cls, rows: pa.RecordBatch) -> "Widths":
-        """Measure a sample of rows; a value counts at least one byte."""
-        average = tuple(average_value_bytes(column) for column in rows.columns)
-        return cls(average, tuple(_widest(column) for column in rows.columns))
-
-    @classmethod
-    def equal(cls, value_bytes: Sequence[float]) -> "Widths":
-        """Return the widths of columns whose values are all of one size."""
-        return cls(tuple(value_bytes), tuple(int(size) for size in value_bytes))
-
-    def widest_row_bytes(self, schema: pa.Schema) -> int:
-        """Return what the variable-width values of a row take at most."""
-        return sum(self.widest[i] for i in variable_columns(schema))
-
-
-def variable_columns(schema: pa.Schema) -> list[int]:
-    """Return the places of the columns whose values differ in size."""
-    return [i for i, f in enumerate(schema) if encoding_of(f.type) is not Encoding.FIXED]
-
-
-def _widest(column: pa.Array) -> int:
-    if encoding_of(column.type) is Encoding.FIXED or not len(column):
-        return 1
-    return int(value_sizes(column).max())
 
 
 class ColumnStore(Protocol):
@@ -109,64 +74,12 @@ class ColumnStore(Protocol):
         ...
 
 
-def record_dtype(
-    schema: pa.Schema, implied: int | None = None, header: Mapping[str, npt.DTypeLike] | None = None
-) -> np.dtype[np.void]:
-    """Return the layout of a slot's record: the header's fields, and the columns of fixed width.
-
-    Columns are named by their place in the schema. Wide fields come first, so little is padded.
-    """
-    fields: dict[str, npt.DTypeLike] = dict(header or {})
-    for i, field in enumerate(schema):
-        if i != implied and encoding_of(field.type) is Encoding.FIXED:
-            fields[str(i)] = numpy_dtype(field.type)
-    ordered = sorted(fields.items(), key=lambda item: -np.dtype(item[1]).itemsize)
-    return np.dtype(ordered, align=True)
-
-
-def row_bytes(
-    schema: pa.Schema,
-    value_bytes: Sequence[float],
-    implied: int | None = None,
-    header: Mapping[str, npt.DTypeLike] | None = None,
-) -> float:
-    """Return what a slot takes: its record, and what the stores of its columns keep besides.
-
-    A field that is not nullable must really have no nulls; it saves the validity byte.
-    """
-    size = float(record_dtype(schema, implied, header).itemsize)
-    for i, (field, value) in enumerate(zip(schema, value_bytes, strict=True)):
-        encoding = encoding_of(field.type)
-        if encoding is Encoding.FIXED:
-            size += field.nullable and i != implied
-        elif encoding is Encoding.BYTES:
-            size += 8 + field.nullable + ARENA_SLACK * (value + kernels.RECORD_HEADER_BYTES)
-        else:
-            size += 12 + ARENA_SLACK * value
-    return size
-
-
-def base_bytes(schema: pa.Schema, widest: Sequence[int] | None = None) -> int:
-    """Return the fixed overhead of the column stores: room for one widest value in each arena."""
-    widths = [0] * len(schema) if widest is None else widest
-    return sum(_arena_base(widths[i]) for i in variable_columns(schema))
-
-
-def _arena_base(widest: int) -> int:
-    return max(ARENA_BASE_BYTES, widest + kernels.RECORD_HEADER_BYTES)
-
-
-def average_value_bytes(column: pa.Array) -> float:
-    """Return what a value takes on average in a sample, at least one byte."""
-    return max(1.0, total_bytes([column]) / max(1, len(column)))
-
-
 def make_store(field: pa.Field, capacity: int, value_bytes: float, widest: int = 0) -> ColumnStore:
     """Return the store for a column of varying width."""
     dtype, encoding = field.type, encoding_of(field.type)
     if encoding is Encoding.BYTES:
-        value_bytes += kernels.RECORD_HEADER_BYTES
-    arena_bytes = int(capacity * value_bytes * ARENA_SLACK) + _arena_base(widest)
+        value_bytes += RECORD_HEADER_BYTES
+    arena_bytes = int(capacity * value_bytes * ARENA_SLACK) + arena_base_bytes(widest)
     if encoding is Encoding.BYTES:
         return BytesStore(field, capacity, arena_bytes)
     return NestedStore(dtype, capacity, arena_bytes)
@@ -263,13 +176,13 @@ class BytesStore:
 
     def room(self, column: pa.Array) -> int:
         """Return how many of the first rows fit into what the arena has free."""
-        ends = np.cumsum(split_bytes(column)[0] + np.int64(kernels.RECORD_HEADER_BYTES))
+        ends = np.cumsum(split_bytes(column)[0] + np.int64(RECORD_HEADER_BYTES))
         return int(np.searchsorted(ends, len(self._arena) - self._live_bytes, "right"))
 
     def put(self, slots: Slots, column: pa.Array) -> None:
         """Append the rows to the arena, squeezing out what has left if they do not fit."""
         lengths, data, validity = split_bytes(column)
-        needed = len(data) + kernels.RECORD_HEADER_BYTES * len(slots)
+        needed = len(data) + RECORD_HEADER_BYTES * len(slots)
         if self._cursor + needed > len(self._arena):
             self._cursor = kernels.squeeze_records(self._arena, self._cursor, self._starts)
         where = (self._arena, self._cursor, self._starts)

@@ -36,9 +36,9 @@ from semistream.columns import (
 from semistream.errors import ColumnError, RoutingError
 from semistream.joins.kernels import gather_bytes
 from semistream.joins.rows import Slots
-from semistream.joins.spec import JoinSpec
 from semistream.joins.stopwatch import Stopwatch
 from semistream.keys import KeyCoder, count_null_keys
+from semistream.spec import JoinSpec
 
 # What is made of each row: masks; where rows are sorted out or keys are coded, positions and codes.
 _MASK_BYTES = 4

@@ -19,28 +19,16 @@ it has found a match 1, and the row itself; besides, a little that does not depe
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from math import ceil
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.budget.rowsizes import Widths, record_dtype
+from semistream.budget.tuplesizes import TABLE_FIELDS
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
-from semistream.joins.rows import RowStore, Slots, Widths, base_bytes, record_dtype, row_bytes
-
-TABLE_FIELDS = {"code": np.int64, "next": np.int32}
-_BYTES_BESIDES = 4 + 1
-
-
-def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None) -> int:
-    """Return what a waiting tuple takes, its share of the hash table included."""
-    return ceil(_BYTES_BESIDES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
-
-
-def window_base_bytes(schema: pa.Schema, widest: Sequence[int]) -> int:
-    """Return the fixed overhead of a window."""
-    return int(kernels.make_candidates().nbytes) + base_bytes(schema, widest)
+from semistream.joins.rows import RowStore, Slots
 
 
 class HashTable:

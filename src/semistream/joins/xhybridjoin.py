@@ -24,10 +24,10 @@ no pinned page settles; with R sorted by frequency that is a small part of a ske
 sorted by key a page has few hot rows among many cold ones.
 """
 
-from semistream.cost.hybridjoin import IndexJoinSettings
-from semistream.cost.sizes import Sizes
-from semistream.cost.split import USUAL, Split
-from semistream.cost.xhybridjoin import equal_parts, tuned_parts
+from semistream.budget.indexjoin import IndexJoinSettings
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import USUAL, Split
+from semistream.budget.xhybridjoin import equal_parts, tuned_parts
 from semistream.joins.hybridjoin import HybridJoin
 
 

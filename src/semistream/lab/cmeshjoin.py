@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from semistream.budget.split import Split
 from semistream.cost.demand import Demand
-from semistream.cost.split import Split
 from semistream.lab.charts import Lines, Stated
 from semistream.lab.claims import Claim, Finding, Row, Table, has_peak, rises
 from semistream.lab.common import cloud_reports, rate_row, tracks

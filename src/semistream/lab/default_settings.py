@@ -10,11 +10,11 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from semistream.cost.printed.meshjoin import DEFAULT_DISK_BUFFER_BYTES
-from semistream.cost.split import Split
+from semistream.budget.split import Split
 from semistream.lab.charts import Lines, Stated, legend
 from semistream.lab.claims import Claim, Finding, Row, Table, falls, rises
 from semistream.lab.common import MB, tracks
+from semistream.lab.equations.meshjoin import DEFAULT_DISK_BUFFER_BYTES
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.meshjoin import synthetic
 from semistream.lab.rig import Measured, Rig

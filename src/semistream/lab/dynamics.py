@@ -75,7 +75,7 @@ class _Watched:
         """With a rate, the first batches, up to `until`, arrive no faster than that."""
         assert bench.device is not None
         self._device = EmulatedDevice.named(bench.device)
-        factors = CostFactors.of_device(self._device)
+        factors = CostFactors.of_device(*self._device.costs)
         relation = bench.relation.read_by(Reading(self._device))
         budget = bench.budget(share)
         self.join = SelfTuningJoin(relation, bench.spec, budget, factors=factors, rate=rate)

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from semistream.cost.meshjoin import MeshJoinSettings
-from semistream.cost.split import Split
+from semistream.budget.meshjoin import MeshJoinSettings
+from semistream.budget.split import Split
 from semistream.lab.charts import Lines, Validation, finish
 from semistream.lab.claims import Claim, Finding, Row, Table, falls, has_peak, rises
 from semistream.lab.common import MB, ahead, models_track, rate_row

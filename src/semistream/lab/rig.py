@@ -27,19 +27,20 @@ import pyarrow as pa
 
 from semistream.advice.choice import Advisor
 from semistream.advice.situation import demand_in, reader_for
+from semistream.budget.rowsizes import Widths
+from semistream.budget.rules import Settings
+from semistream.budget.split import USUAL, Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, IoCurve
-from semistream.cost.models import MODELS, Settings
+from semistream.cost.models import MODELS
 from semistream.cost.prediction import Prediction
-from semistream.cost.split import USUAL, Split
 from semistream.cost.tuning import Tuned, evaluate, tune
+from semistream.joins.frontstage import POLICY
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.operator import StreamJoin
 from semistream.joins.registry import make_operator
-from semistream.joins.rows import Widths
-from semistream.joins.spec import JoinSpec, resolve
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
 from semistream.relation.build import build_relation
@@ -47,6 +48,7 @@ from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.relation.writer import CODE_BYTES
+from semistream.spec import JoinSpec, resolve
 from semistream.workload.base import Workload
 from semistream.workload.synthetic import Synthetic
 
@@ -258,14 +260,14 @@ class Rig:
             whole_pages=True,
             rows_per_key=reader.rows_per_key,
         )
-        factors = CostFactors(IoCurve.of_device(device))
+        factors = CostFactors(IoCurve.of_device(*device.costs))
         workload = self.workload
         if not isinstance(workload, Synthetic) or workload.relation_exponent is not None:
             sample = workload.stream_rows(0, min(_MOST_SAMPLED, 4 * reader.row_count))
             demand = demand_in(sample, self.relation, [workload.stream_key], reader)
-            return Conditions(layout, demand, factors)
+            return Conditions(layout, demand, factors, POLICY)
         demand = Demand.zipf(workload.exponent, workload.relation_rows)
-        conditions = Conditions(layout, demand, factors)
+        conditions = Conditions(layout, demand, factors, POLICY)
         if not workload.by_frequency:
             return conditions
         shares = np.arange(1, workload.relation_rows + 1) ** -workload.exponent

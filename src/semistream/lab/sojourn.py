@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from semistream.cost.split import Split
+from semistream.budget.split import Split
 from semistream.lab.rig import Rig
 from semistream.relation.device import EmulatedDevice
 

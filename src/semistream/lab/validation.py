@@ -19,22 +19,23 @@ import pyarrow as pa
 from semistream.advice.calibration import Calibration
 from semistream.advice.choice import CHOICES, Advisor, Option
 from semistream.advice.situation import layout_of, reader_for
+from semistream.budget.rowsizes import Widths
+from semistream.budget.split import USUAL, Split
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
-from semistream.cost.printed import hybridjoin as printed_hybridjoin
-from semistream.cost.printed import xhybridjoin as printed_xhybridjoin
-from semistream.cost.printed.symbols import Symbols
-from semistream.cost.split import USUAL, Split
+from semistream.joins.frontstage import POLICY
 from semistream.joins.operator import Plan
 from semistream.joins.registry import make_operator
-from semistream.joins.rows import Widths
-from semistream.joins.spec import JoinSpec, read_columns, resolve
+from semistream.lab.equations import hybridjoin as printed_hybridjoin
+from semistream.lab.equations import xhybridjoin as printed_xhybridjoin
+from semistream.lab.equations.symbols import Symbols
 from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
 from semistream.relation.build import build_relation
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec, read_columns, resolve
 from semistream.workload.paper import PAYLOAD, PaperWorkload
 
 ADDED = PAYLOAD[:2]
@@ -177,7 +178,7 @@ class Bench:
     def factors(self) -> CostFactors:
         """What each step costs: on an emulated device only what it charges."""
         if self.device is not None:
-            return CostFactors.of_device(self.new_device(self.device))
+            return CostFactors.of_device(*self.new_device(self.device).costs)
         assert self.calibration is not None
         return self.calibration.factors
 
@@ -194,7 +195,9 @@ class Bench:
 
     def conditions(self, exponent: float) -> Conditions:
         """Return what the model is told."""
-        return Conditions(self.layout, Demand.zipf(exponent, self.relation.row_count), self.factors)
+        return Conditions(
+            self.layout, Demand.zipf(exponent, self.relation.row_count), self.factors, POLICY
+        )
 
     def budget(self, share: float) -> int:
         """Return a budget that is a share of R."""
@@ -254,7 +257,7 @@ class Bench:
 
     def _spell(self, algorithm: str) -> Spell:
         # A cache must have learnt what it can before it is measured.
-        times = 3 if MODELS[algorithm].has_front else 1
+        times = 3 if MODELS[algorithm].rules.has_front else 1
         most_s = float("inf") if self.device is not None else 0.6
         most = self.most_tuples
         if algorithm in ONE_PAGE_EACH:
@@ -301,7 +304,7 @@ def settings_of_grid(
     keys: list[Key] = []
     for share in shares[:1] if algorithm == "cinlj" else shares:
         sizes = bench.advisor.sizes(algorithm)
-        usual, _ = MODELS[algorithm].settings(sizes, bench.budget(share), USUAL)
+        usual, _ = MODELS[algorithm].rules.settings(sizes, bench.budget(share), USUAL)
         for times in (1.0,) if algorithm in ONE_PAGE_EACH else buffers:
             pages = max(1, round(times * usual.pages_per_read))
             keys += [(algorithm, share, e, Split(pages_per_read=pages)) for e in exponents]
@@ -346,9 +349,9 @@ def _grid(bench: Bench, algorithm: str, share: float) -> Iterator[Split]:
     page_bytes = sizes.disk_bytes(min(64, sizes.page_count)) / min(64, sizes.page_count)
     fronts: list[int | None] = [None]
     pinned: list[int | None] = [None]
-    if model.has_front:
+    if model.rules.has_front:
         fronts = [int(budget * s) for s in _FRONT_SHARES]
-    if model.pins_pages:
+    if model.rules.pins_pages:
         each = sizes.pinned_bytes(sizes.page_count) / sizes.page_count
         pinned = [int(budget * s / each) for s in _PINNED_SHARES]
     for disk_share in _DISK_SHARES:

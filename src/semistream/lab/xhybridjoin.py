@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
-from semistream.cost.split import Split
+from semistream.budget.split import Split
 from semistream.lab.charts import Lines, Stated, Validation, finish
 from semistream.lab.claims import Claim, Finding, Row, Table, has_peak, rises
 from semistream.lab.common import MB, models_track, rate_row

@@ -80,6 +80,11 @@ class EmulatedDevice:
         seek_s, bytes_per_s, request_s = DEVICES[name]
         return cls(name, seek_s, bytes_per_s, request_s, computed_s)
 
+    @property
+    def costs(self) -> tuple[float, float, float]:
+        """Seconds for a seek, seconds for a request, bytes per second: what a cost model takes."""
+        return self.seek_s, self.request_s, self.bytes_per_s
+
     def shrunk(self, times: float) -> "EmulatedDevice":
         """Return a model of this device for data so many times smaller.
 

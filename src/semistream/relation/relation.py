@@ -30,7 +30,7 @@ from semistream.units import format_bytes
 
 if TYPE_CHECKING:
     from semistream.advice.explain import Explanation
-    from semistream.joins.spec import Columns, On
+    from semistream.spec import Columns, On
 
 
 @dataclass(frozen=True)

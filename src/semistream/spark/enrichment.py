@@ -31,12 +31,12 @@ from semistream.advice.calibration import factors_for
 from semistream.cost.factors import CostFactors
 from semistream.embedded import DEFAULT_MEMORY
 from semistream.errors import BudgetError, ColumnError, OptionError
-from semistream.joins.spec import Columns, JoinSpec, On, resolve
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
+from semistream.spec import Columns, JoinSpec, On, resolve
 from semistream.units import format_bytes, parse_bytes
 
 TELEMETRY_COLUMN = "__semistream_telemetry"

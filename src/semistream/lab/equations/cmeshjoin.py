@@ -8,8 +8,8 @@ with h_R, so it is positive everywhere and has no root; the whole derivative has
 """
 
 from semistream.cost.demand import Demand, falling_root
-from semistream.cost.printed import meshjoin
-from semistream.cost.printed.symbols import Symbols
+from semistream.lab.equations import meshjoin
+from semistream.lab.equations.symbols import Symbols
 
 RECORDER_BYTES = 8  # of the frequency recorder, for each cached tuple
 

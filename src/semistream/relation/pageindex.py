@@ -3,7 +3,7 @@
 A code's *home* is the first page that may hold it. Clustered pages of a partition are sorted, so
 their first codes are a sparse index; rows on hot pages (``order="frequency"``) are found through
 the non-clustered index, which has an entry for each of their codes. Both are searched through a
-directory (`room_kernels`). Duplicate keys may run on over several clustered pages: `end` says,
+directory (`index_kernels`). Duplicate keys may run on over several clustered pages: `end` says,
 for each home, behind which page all its codes have been seen.
 
 Memory: first codes, hot codes and hot pages are the reader's. The directories add 8 bytes a page
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.joins import room_kernels as kernels
+from semistream.relation import index_kernels as kernels
 from semistream.relation.reader import PageReader
 
 _RANGES_PER_PAGE = 2

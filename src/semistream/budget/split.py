@@ -8,7 +8,7 @@ cost model instead (`cost/tuning.py`).
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from semistream.cost.sizes import Sizes
+from semistream.budget.sizes import Sizes
 from semistream.errors import BudgetError
 from semistream.units import format_bytes
 
@@ -79,6 +79,16 @@ class Spare:
     def tuples_beside(self, sizes: Sizes, used_bytes: int) -> int:
         """Return how many waiting tuples fit beside what is used otherwise; negative if none."""
         return (self.size_bytes - used_bytes - sizes.window_base_bytes) // sizes.tuple_bytes
+
+
+def front_share(budget_bytes: int, least_bytes: int, split: Split) -> int:
+    """Return the front stage's share of a budget: as asked, or as usual, if the rest is enough.
+
+    `least_bytes` is the least that the back stage can run in.
+    """
+    wanted = split.front_bytes
+    wanted = int(budget_bytes * FRONT_SHARE) if wanted is None else wanted
+    return max(0, min(wanted, budget_bytes - least_bytes))
 
 
 def input_bytes(budget_bytes: int) -> int:

@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 
 from semistream.cost.demand import Demand
-from semistream.cost.printed.symbols import Symbols
+from semistream.lab.equations.symbols import Symbols
 
 
 def memory(s: Symbols, k: float, l: float, h_s: float) -> float:  # noqa: E741

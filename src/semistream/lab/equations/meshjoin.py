@@ -5,7 +5,7 @@ equations 1, 2 and 4 of the second paper are its equations 1, 2 and 3.
 """
 
 from semistream.cost.demand import falling_root
-from semistream.cost.printed.symbols import Symbols
+from semistream.lab.equations.symbols import Symbols
 
 DEFAULT_DISK_BUFFER_BYTES = 0.93e6  # `meshjoin-default-settings.txt`, table 2
 

@@ -1,6 +1,6 @@
 """HYBRIDJOIN's equations as printed: `hybridjoin.txt` section 4.4."""
 
-from semistream.cost.printed.symbols import Symbols
+from semistream.lab.equations.symbols import Symbols
 
 K = -1.36  # fitted to the authors' machine and data
 BENCHMARK_EXPONENT = -1.0  # e, the slope of the power law behind the 80/20 rule

@@ -9,19 +9,21 @@ from functools import cache, partial
 
 import pyarrow as pa
 
+from semistream.budget.frontsizes import WAYS, CachedColumns, pinned_part_bytes, set_count
+from semistream.budget.pagesizes import disk_buffer_bytes, value_bytes, widest_row_bytes
+from semistream.budget.rowsizes import NESTED_COPIES, Widths, base_bytes
+from semistream.budget.sizes import Sizes
+from semistream.budget.tuplesizes import (
+    BYTES_PER_PAGE,
+    bytes_per_tuple,
+    room_bytes_per_tuple,
+    window_base_bytes,
+)
 from semistream.columns import Encoding, encoding_of, width_bytes
-from semistream.cost.frontstage import WAYS
-from semistream.cost.sizes import Sizes
-from semistream.joins.diskbuffer import disk_buffer_bytes, value_bytes, widest_row_bytes
-from semistream.joins.frontstage import CachedColumns, set_count
-from semistream.joins.pageindex import PageIndex
-from semistream.joins.pinned import pinned_part_bytes
-from semistream.joins.room import BYTES_PER_PAGE, room_bytes_per_tuple
-from semistream.joins.rows import NESTED_COPIES, Widths, base_bytes
-from semistream.joins.spec import JoinSpec, read_columns
-from semistream.joins.window import bytes_per_tuple, window_base_bytes
+from semistream.relation.pageindex import PageIndex
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec, read_columns
 
 # Pairs (probe, slot), places in the slab, what a front stage learns from, and a validity byte or
 # two on the way to Arrow.

@@ -1,6 +1,6 @@
 """Index nested loops in the papers' terms: `meshjoin.txt` section 3.2, after equation 4."""
 
-from semistream.cost.printed.symbols import Symbols
+from semistream.lab.equations.symbols import Symbols
 
 
 def service_rate(s: Symbols, pages_per_probe: float = 1.0, hit_ratio: float = 0.0) -> float:

@@ -1,0 +1,79 @@
+"""What pages of R take in the disk buffer: their key codes, and the columns that are fetched."""
+
+from collections.abc import Sequence
+
+from semistream.budget.rowsizes import NESTED_COPIES
+from semistream.columns import Encoding, encoding_of, width_bytes
+from semistream.relation.layout import part_names
+from semistream.relation.pagetable import CODES
+from semistream.relation.reader import PageReader
+from semistream.relation.writer import CODE_BYTES
+
+_ALIGN = 64
+
+
+def disk_buffer_bytes(
+    reader: PageReader, columns: Sequence[str], pages: int, tallies: bool = False
+) -> int:
+    """Return what a disk buffer of this many pages takes."""
+    arena = arena_bytes(reader, columns, pages)
+    codes = reader.most_part_bytes(CODES, pages)
+    return codes + arena + (codes // CODE_BYTES if tallies else 0)
+
+
+def arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
+    """Return the size of the memory that columns of this many pages are read into."""
+    if reader.reading.whole_pages:
+        return sum(slab_bytes(reader, c, pages) for c in reader.manifest.schema.names)
+    return max((max(_slab_parts(reader, c, pages)) for c in columns), default=0)
+
+
+def slab_bytes(reader: PageReader, column: str, pages: int) -> int:
+    """Return what one column takes in memory over any run of this many pages."""
+    return sum(_slab_parts(reader, column, pages))
+
+
+def _slab_parts(reader: PageReader, column: str, pages: int) -> tuple[int, int]:
+    """Return the same in two parts: lengths with the starts of rows, and everything else."""
+    schema = reader.manifest.schema
+    index = schema.get_field_index(column)
+    if index not in reader.manifest.stored_fields:
+        return 0, 0
+    names = part_names(index, schema.field(index).type)
+    sizes = {
+        part: aligned_bytes(reader.most_part_bytes(name, pages)) for part, name in names.items()
+    }
+    row_bytes = reader.most_part_bytes(CODES, pages)  # 8 bytes a row, as the start of a row
+    if "validity" in names and reader.most_part_bytes(names["validity"], reader.page_count):
+        sizes["validity"] += aligned_bytes(row_bytes // 8)
+    lengths = sizes.pop("lengths", 0)
+    return lengths + aligned_bytes(row_bytes) * (lengths > 0), sum(sizes.values())
+
+
+def widest_row_bytes(reader: PageReader, columns: Sequence[str]) -> int:
+    """Return a bound on what the variable-width values of a row take when they are fetched.
+
+    A value is no larger than the largest page of its column; a wide row has a page of its own.
+    """
+    schema = reader.manifest.schema
+    size = 0
+    for index in (schema.get_field_index(column) for column in columns):
+        names = part_names(index, schema.field(index).type)
+        if "data" in names:
+            size += reader.most_part_bytes(names["data"], 1)
+        elif "message" in names:
+            size += NESTED_COPIES * reader.most_part_bytes(names["message"], 1)
+    return size
+
+
+def value_bytes(reader: PageReader, column: str) -> float:
+    """Return what a value of a relation's column takes in memory, on average over its pages."""
+    dtype = reader.manifest.schema.field(column).type
+    if encoding_of(dtype) is Encoding.FIXED:
+        return width_bytes(dtype)
+    return reader.average_value_bytes(column)
+
+
+def aligned_bytes(size: int) -> int:
+    """Return a size rounded up, so that whatever follows is aligned."""
+    return -(-size // _ALIGN) * _ALIGN

@@ -1,0 +1,71 @@
+"""Every algorithm by its name: how it splits a budget, and the least that it can run in."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from semistream.budget import indexjoin, meshjoin, xhybridjoin
+from semistream.budget.indexjoin import IndexJoinSettings
+from semistream.budget.meshjoin import MeshJoinSettings
+from semistream.budget.sizes import Sizes
+from semistream.budget.split import Split, front_share
+
+Settings: TypeAlias = MeshJoinSettings | IndexJoinSettings
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRules:
+    """How one algorithm splits a budget."""
+
+    least_bytes: Callable[[Sizes], int]  # the least budget of the back stage
+    split_back: Callable[[Sizes, int, Split], Settings]  # settings of the back stage
+    has_front: bool = False  # a front stage of hot rows
+    pins_pages: bool = False
+    reads_one_page: bool = False  # for one tuple at a time, so b is not tuned
+
+    def front_bytes(self, sizes: Sizes, budget_bytes: int, split: Split) -> int:
+        """Return the size of the front stage; 0 if there is none, or no room for one."""
+        if not self.has_front:
+            return 0
+        share = front_share(budget_bytes, self.least_bytes(sizes), split)
+        return share if sizes.cached_rows(share) else 0
+
+    def settings(self, sizes: Sizes, budget_bytes: int, split: Split) -> tuple[Settings, int]:
+        """Return the settings that a split comes to, and how many rows the front stage has."""
+        front_bytes = self.front_bytes(sizes, budget_bytes, split)
+        settings = self.split_back(sizes, budget_bytes - front_bytes, split)
+        return settings, sizes.cached_rows(front_bytes) if front_bytes else 0
+
+
+def _least_index_bytes(sizes: Sizes) -> int:
+    return indexjoin.least_memory_bytes(sizes, sizes.least_pages)
+
+
+def _index_rules(name: str, *, has_front: bool = False, one_tuple: bool = False) -> BudgetRules:
+    def split_back(sizes: Sizes, budget_bytes: int, split: Split) -> IndexJoinSettings:
+        most = 1 if one_tuple else None
+        return indexjoin.settings_for_budget(
+            name, sizes, budget_bytes, sizes.least_pages, split, most
+        )
+
+    return BudgetRules(_least_index_bytes, split_back, has_front, reads_one_page=one_tuple)
+
+
+def _pinned_settings(sizes: Sizes, budget_bytes: int, split: Split) -> IndexJoinSettings:
+    return xhybridjoin.tuned_parts(sizes, budget_bytes, sizes.least_pages, split)
+
+
+_MESH = (meshjoin.least_memory_bytes, meshjoin.settings_for_budget)
+
+RULES: dict[str, BudgetRules] = {
+    "inlj": _index_rules("inlj", one_tuple=True),
+    "binlj": _index_rules("binlj"),
+    "meshjoin": BudgetRules(*_MESH),
+    "rmeshjoin": BudgetRules(meshjoin.least_reduced_bytes, meshjoin.reduced_settings_for_budget),
+    "hybridjoin": _index_rules("hybridjoin"),
+    "xhybridjoin": BudgetRules(_least_index_bytes, _pinned_settings, pins_pages=True),
+    "cinlj": _index_rules("inlj", has_front=True, one_tuple=True),
+    "cbinlj": _index_rules("binlj", has_front=True),
+    "cmeshjoin": BudgetRules(*_MESH, has_front=True),
+    "chybridjoin": _index_rules("hybridjoin", has_front=True),
+}
