@@ -1,5 +1,6 @@
 """The ranking of the algorithms, where the model cannot tell them apart."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
 from semistream.errors import BudgetError
 from semistream.joins.frontstage import POLICY
+from semistream.joins.registry import ALGORITHMS
 from semistream.relation.device import EmulatedDevice
 from semistream.spec import JoinSpec, read_columns, resolve
 
@@ -50,12 +52,14 @@ def conditions(relation: ss.Relation, spec: JoinSpec) -> Conditions:
 
 @pytest.fixture
 def newcomer(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An algorithm that is just as good as HYBRIDJOIN, but that nobody has put in an order yet."""
+    """An algorithm that is just as good as HYBRIDJOIN, but is the last to be taken."""
+    record = replace(ALGORITHMS["hybridjoin"], name="newjoin", preference=99)
+    monkeypatch.setitem(ALGORITHMS, "newjoin", record)
     monkeypatch.setitem(MODELS, "newjoin", MODELS["hybridjoin"])
     return "newjoin"
 
 
-def test_an_algorithm_without_a_place_in_the_order_comes_after_those_with_one(
+def test_of_equal_options_the_preferred_one_comes_first(
     advisor: Advisor, conditions: Conditions, newcomer: str
 ) -> None:
     ranked = advisor.rank(100_000, conditions, [newcomer, "hybridjoin"])
@@ -64,7 +68,7 @@ def test_an_algorithm_without_a_place_in_the_order_comes_after_those_with_one(
     assert [option.name for option in advisor.rank(100_000, conditions, [newcomer])] == [newcomer]
 
 
-def test_too_little_memory_is_said_for_an_algorithm_without_a_place_in_the_order_too(
+def test_too_little_memory_for_all_options_is_an_error(
     advisor: Advisor, conditions: Conditions, newcomer: str
 ) -> None:
     with pytest.raises(BudgetError, match="needs at least"):

@@ -111,7 +111,7 @@ def test_tuning_respects_the_budget(bench: Bench) -> None:
             usual = evaluate(MODELS[name], sizes, budget, bench.conditions(0.8))
             assert tuned.prediction.rate >= usual.prediction.rate
             assert 1 <= tuned.settings.pages_per_read <= sizes.page_count
-            front = MODELS[name].front_bytes(sizes, budget, tuned.split)
+            front = MODELS[name].rules.front_bytes(sizes, budget, tuned.split)
             used = (
                 front
                 + sizes.disk_bytes(tuned.settings.pages_per_read)
@@ -184,7 +184,9 @@ def test_usual_splits_are_kept_without_wishes(bench: Bench) -> None:
     usual = MODELS["cmeshjoin"].rules.settings(sizes, budget, USUAL)
     operator_plan = bench.measure("cmeshjoin", 0.1, 0.0)[1]
     assert usual == (operator_plan.settings, operator_plan.cached_rows)
-    wished = MODELS["cmeshjoin"].rules.settings(sizes, budget, Split(pages_per_read=5, front_bytes=0))
+    wished = MODELS["cmeshjoin"].rules.settings(
+        sizes, budget, Split(pages_per_read=5, front_bytes=0)
+    )
     assert wished[0].pages_per_read == 5
     assert wished[1] == 0
 

@@ -13,30 +13,26 @@ from semistream.cost.conditions import Conditions
 from semistream.cost.models import MODELS
 from semistream.cost.tuning import Tuned, refine, survey
 from semistream.errors import BudgetError
+from semistream.joins.registry import ALGORITHMS
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
 RESIDENT = "resident"
+# What `auto` chooses from.
+CHOICES = tuple(
+    a.name for a in ALGORITHMS.values() if a.family != "bound" and not a.one_tuple_at_a_time
+)
 # For a stream that fits the window: no cache would be warm before it ends, and no window half full.
-SHORT_CHOICES = ("hybridjoin", "rmeshjoin", "binlj")
-# What `auto` chooses from. A page for each tuple is never best, so INLJ is only for comparison.
-CHOICES = tuple(name for name in MODELS if name not in ("inlj", "cinlj"))
-# Those that scan R; the others read pages by index.
-_SCANS = ("meshjoin", "rmeshjoin", "cmeshjoin")
+SHORT_CHOICES = tuple(a.name for a in ALGORITHMS.values() if a.suits_short_streams)
 # After a coarse survey, only what comes this close to the best is tuned further.
 _CLOSE = 0.7
-# Between options as good as each other the model cannot tell; then the first of these is taken.
+# Options this close to the best are equal, as far as the model can tell.
 _AS_GOOD = 0.995
-_FAVOURITES = (
-    *("chybridjoin", "cmeshjoin", "hybridjoin", "meshjoin", "rmeshjoin", "cbinlj", "binlj"),
-    *("xhybridjoin", "cinlj", "inlj"),
-)
 
 
-def _rank(name: str) -> int:
-    """Return the place of an algorithm among the favourites; others come last."""
-    return _FAVOURITES.index(name) if name in _FAVOURITES else len(_FAVOURITES)
+def _preference(name: str) -> int:
+    return ALGORITHMS[name].preference
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +82,15 @@ class Advisor:
 
     def sizes(self, name: str) -> Sizes:
         """Return the sizes of an algorithm's parts."""
-        kind = (name in _SCANS, MODELS[name].rules.has_front)
+        kind = (ALGORITHMS[name].family == "scan", ALGORITHMS[name].has_front)
         if kind not in self._sizes:
             self._sizes[kind] = self._size_up(name)
         return self._sizes[kind]
 
     def _size_up(self, name: str) -> Sizes:
-        sizing = Sizing.of(self._relation, self._spec, self._reader, MODELS[name].rules.has_front)
-        return (sizing.for_scan if name in _SCANS else sizing.for_index)(self._widths)
+        about = ALGORITHMS[name]
+        sizing = Sizing.of(self._relation, self._spec, self._reader, about.has_front)
+        return (sizing.for_scan if about.family == "scan" else sizing.for_index)(self._widths)
 
     def rank(
         self, budget_bytes: int, conditions: Conditions, names: Sequence[str] = CHOICES
@@ -108,7 +105,9 @@ class Advisor:
             except BudgetError as error:
                 errors[name] = error
         if not surveyed:
-            raise errors[min(errors, key=lambda name: (errors[name].least_bytes or 0, _rank(name)))]
+            raise errors[
+                min(errors, key=lambda name: (errors[name].least_bytes or 0, _preference(name)))
+            ]
         best = max(option.rate for option in surveyed)
         options = [
             Option(o.name, self._refine(o, budget_bytes, conditions))
@@ -118,13 +117,13 @@ class Advisor:
         ]
         options.sort(key=lambda option: -option.rate)
         as_good = [o for o in options if o.rate >= _AS_GOOD * options[0].rate]
-        favourite = min(as_good, key=lambda option: _rank(option.name))
+        favourite = min(as_good, key=lambda option: _preference(option.name))
         return [favourite, *(o for o in options if o is not favourite)]
 
     def first_that_fits(self, budget_bytes: int) -> str:
         """Return the most preferred algorithm that can run in a budget; `BudgetError` if none."""
         errors: list[BudgetError] = []
-        for name in sorted(CHOICES, key=_rank):
+        for name in sorted(CHOICES, key=_preference):
             try:
                 MODELS[name].rules.settings(self.sizes(name), budget_bytes, USUAL)
                 return name

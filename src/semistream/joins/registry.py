@@ -1,7 +1,8 @@
 """Every algorithm by its name: the one list that the API, the tests and the benchmarks use."""
 
 from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from semistream.budget.split import USUAL, Split
 from semistream.joins.clairvoyant import ClairvoyantJoin
@@ -19,22 +20,22 @@ from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec
 
 _Make: TypeAlias = Callable[[Relation, JoinSpec, int, int | None, Split, Opened | None], StreamJoin]
+Family: TypeAlias = Literal["scan", "index", "bound"]
 
 
-def make_operator(
-    name: str,
-    relation: Relation,
-    spec: JoinSpec,
-    budget_bytes: int,
-    partition: int | None = None,
-    split: Split = USUAL,
-    opened: Opened | None = None,
-) -> StreamJoin:
-    """Return the named join, ready to run, over a relation or one partition of it.
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """All that the rest of the package knows of one algorithm."""
 
-    It opens the relation by itself, unless that was `opened` before.
-    """
-    return ALGORITHMS[name](relation, spec, budget_bytes, partition, split, opened)
+    name: str  # in the API, the command line, reports and metrics
+    label: str  # in explanations and charts
+    make: _Make
+    family: Family  # a scan of R, pages by index, or only a bound to compare with
+    preference: int  # between options that the model rates equal, the lowest is taken
+    has_front: bool = False  # a front stage of hot rows
+    pins_pages: bool = False
+    one_tuple_at_a_time: bool = False  # a page is read for each tuple: never the best choice
+    suits_short_streams: bool = False  # nothing must warm up, and no window must fill
 
 
 def _window_join(tactics: TacticMaker, make_front: MakeFront | None = None) -> _Make:
@@ -69,20 +70,72 @@ def _index_join(
     return make
 
 
-ALGORITHMS: dict[str, _Make] = {
-    "resident": ResidentJoin,
-    "inlj": _index_join(Inlj),
-    "binlj": _index_join(BatchedInlj),
-    "meshjoin": _window_join(MeshJoin),
-    "rmeshjoin": _window_join(RMeshJoin),
-    "hybridjoin": _index_join(HybridJoin),
-    "xhybridjoin": _index_join(XHybridJoin),
-    "cinlj": _index_join(Inlj, TupleCache.for_budget),
-    "cbinlj": _index_join(BatchedInlj, TupleCache.for_budget),
-    "cmeshjoin": _window_join(MeshJoin, TupleCache.for_budget),
-    "chybridjoin": _index_join(HybridJoin, TupleCache.for_budget),
-    "clairvoyant": ClairvoyantJoin,
-}
+_ALL = (
+    Algorithm("resident", "all of R in memory", ResidentJoin, "bound", 0),
+    Algorithm("inlj", "INLJ", _index_join(Inlj), "index", 9, one_tuple_at_a_time=True),
+    Algorithm(
+        "binlj", "batched INLJ", _index_join(BatchedInlj), "index", 6, suits_short_streams=True
+    ),
+    Algorithm("meshjoin", "MESHJOIN", _window_join(MeshJoin), "scan", 3),
+    Algorithm(
+        "rmeshjoin", "R-MESHJOIN", _window_join(RMeshJoin), "scan", 4, suits_short_streams=True
+    ),
+    Algorithm(
+        "hybridjoin", "HYBRIDJOIN", _index_join(HybridJoin), "index", 2, suits_short_streams=True
+    ),
+    Algorithm("xhybridjoin", "X-HYBRIDJOIN", _index_join(XHybridJoin), "index", 7, pins_pages=True),
+    Algorithm(
+        "cinlj",
+        "front stage + INLJ",
+        _index_join(Inlj, TupleCache.for_budget),
+        "index",
+        8,
+        has_front=True,
+        one_tuple_at_a_time=True,
+    ),
+    Algorithm(
+        "cbinlj",
+        "front stage + batched INLJ",
+        _index_join(BatchedInlj, TupleCache.for_budget),
+        "index",
+        5,
+        has_front=True,
+    ),
+    Algorithm(
+        "cmeshjoin",
+        "CMESHJOIN",
+        _window_join(MeshJoin, TupleCache.for_budget),
+        "scan",
+        1,
+        has_front=True,
+    ),
+    Algorithm(
+        "chybridjoin",
+        "front stage + HYBRIDJOIN",
+        _index_join(HybridJoin, TupleCache.for_budget),
+        "index",
+        0,
+        has_front=True,
+    ),
+    Algorithm("clairvoyant", "best fixed cache", ClairvoyantJoin, "bound", 1),
+)
 
+ALGORITHMS = {algorithm.name: algorithm for algorithm in _ALL}
 # Not algorithms to choose, but what to measure them by: all of R in memory, the best hot set.
-BOUNDS = ("resident", "clairvoyant")
+BOUNDS = tuple(a.name for a in _ALL if a.family == "bound")
+
+
+def make_operator(
+    name: str,
+    relation: Relation,
+    spec: JoinSpec,
+    budget_bytes: int,
+    partition: int | None = None,
+    split: Split = USUAL,
+    opened: Opened | None = None,
+) -> StreamJoin:
+    """Return the named join, ready to run, over a relation or one partition of it.
+
+    It opens the relation by itself, unless that was `opened` before.
+    """
+    return ALGORITHMS[name].make(relation, spec, budget_bytes, partition, split, opened)
