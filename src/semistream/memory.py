@@ -119,11 +119,14 @@ def return_free_memory() -> None:
     allocator keeps of the first would count beside the second.
     """
     gc.collect()
+    return_freed_pages()
+
+
+def return_freed_pages() -> None:
+    """Return the free pages of Arrow's pool, and of the C library's heap if that can do it.
+
+    glibc can, musl can not.
+    """
     pa.default_memory_pool().release_unused()
-    trim_heap()
-
-
-def trim_heap() -> None:
-    """Return the free pages of the C library's heap, if it can do that: glibc can, musl not."""
     if _malloc_trim is not None:
         _malloc_trim(0)

@@ -36,7 +36,7 @@ from semistream.budget.rowsizes import Widths
 from semistream.budget.sizes import Sizes
 from semistream.budget.sizing import Sizing
 from semistream.budget.split import LEAST_OUTPUT_BYTES, OUTPUT_SHARE, USUAL, Split, front_share
-from semistream.columns import take_rows, total_bytes
+from semistream.columns import Encoding, encoding_of, take_rows, total_bytes
 from semistream.errors import BudgetError
 from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
@@ -55,7 +55,7 @@ from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Arrived, Routing, StreamBuffer
 from semistream.joins.telemetry import Telemetry
 from semistream.joins.window import Window
-from semistream.memory import MemoryLedger, Reservation, trim_heap
+from semistream.memory import MemoryLedger, Reservation, return_freed_pages
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 from semistream.units import format_bytes
@@ -237,6 +237,10 @@ class StreamJoin(ABC):
         self._output = OutputBuffer()
         self._pages_of_turn = 0
         self._pieces_kept = 0  # pieces of output since the heap was trimmed
+        # Arrow copies values of nested types partly in its own pool, which keeps what was freed.
+        self._has_nested = any(
+            encoding_of(field.type) is Encoding.NESTED for field in spec.output_schema
+        )
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the stream; see `Operator.join`."""
@@ -434,6 +438,8 @@ class StreamJoin(ABC):
         sizes = (located.sizes, tuples.sizes(slots))
         if self._output.holds(len(rows), *sizes):
             yield from self._emit_piece(rows, slots, located, relation, tuples)
+            if self._has_nested:
+                self._return_memory()
             return
         for piece in self._output.pieces(len(rows), *sizes):
             some = relation.locate(rows[piece])
@@ -444,7 +450,7 @@ class StreamJoin(ABC):
         """Now and then return what the allocator keeps of large pieces that were handed on."""
         self._pieces_kept = (self._pieces_kept + 1) % _PIECES_KEPT
         if not self._pieces_kept:
-            trim_heap()
+            return_freed_pages()
 
     def _emit_piece(
         self,
