@@ -56,7 +56,7 @@ from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.telemetry import Telemetry
 from semistream.keys import KeyCoder
-from semistream.memory import MemoryLedger, return_free_memory
+from semistream.memory import MemoryLedger, return_free_memory, return_freed_pages
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
@@ -270,6 +270,8 @@ class SelfTuningJoin:
             return self._known_or_best(source)
         finally:
             reserved.release()
+            if self.model_bytes:
+                return_freed_pages()  # the join that follows uses them
 
     @property
     def model_bytes(self) -> int:
