@@ -182,21 +182,38 @@ def _list_type(dtype: pa.DataType) -> Any:
 
 def encoding_of(dtype: pa.DataType) -> Encoding:
     """Return the encoding of a plain type."""
-    dtype = _storage(dtype)
-    if _is_bytes(dtype):
-        return Encoding.BYTES
-    return Encoding.FIXED if _bit_width(dtype) else Encoding.NESTED
+    return _facts(dtype)[0]
 
 
 def width_bytes(dtype: pa.DataType) -> int:
     """Return the bytes one value of a FIXED column takes (a bool takes one)."""
-    return max(1, _bit_width(_storage(dtype)) // 8)
+    return _facts(dtype)[1]
 
 
 def numpy_dtype(dtype: pa.DataType) -> np.dtype[Any]:
     """Return the dtype that carries a FIXED column's bits, whatever they mean."""
-    width = width_bytes(dtype)
-    return np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
+    return _facts(dtype)[2]
+
+
+_Facts: TypeAlias = tuple[Encoding, int, np.dtype[Any]]
+_facts_by_id: dict[int, _Facts] = {}  # of types that are told by their id alone
+
+
+def _facts(dtype: pa.DataType) -> _Facts:
+    """Return encoding, width and NumPy type; all of them are asked for each batch and column."""
+    known = _facts_by_id.get(dtype.id)
+    if known is not None:
+        return known
+    storage = _storage(dtype)
+    bits = _bit_width(storage)
+    encoding = Encoding.BYTES if _is_bytes(storage) else Encoding.FIXED
+    if not bits and encoding is Encoding.FIXED:
+        encoding = Encoding.NESTED
+    width = max(1, bits // 8)
+    facts = encoding, width, np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
+    if pa.types.is_primitive(dtype) or _is_bytes(dtype):
+        _facts_by_id[dtype.id] = facts
+    return facts
 
 
 def split_validity(array: pa.Array) -> Validity | None:
