@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
-from semistream.joins.operator import Operator
+from semistream.joins.protocols import Operator
 from semistream.relation.relation import Relation
 from semistream.sources import Stream, open_stream
 from semistream.spec import Columns, On, resolve

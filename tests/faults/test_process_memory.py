@@ -16,8 +16,8 @@ from semistream.joins.registry import ALGORITHMS
 from tests.faults.memory_workloads import MB, Case, generated, relation_table
 
 ROOT = Path(__file__).parents[2]
-# `clairvoyant` holds the whole stream: a bound to compare with, not a join with a budget.
-JOINS = [AUTO, *(name for name in ALGORITHMS if name != "clairvoyant")]
+# `offline` holds the whole stream: a bound to compare with, not a join with a budget.
+JOINS = [AUTO, *(name for name in ALGORITHMS if name != "offline")]
 Found = dict[str, Any]
 
 

@@ -18,8 +18,8 @@ import semistream as ss
 from semistream.budget.pagesizes import slab_bytes
 from semistream.embedded import prepare
 from semistream.errors import BuildError, OptionError, RelationNotFoundError
-from semistream.joins.diskbuffer import Slab
 from semistream.joins.registry import ALGORITHMS
+from semistream.joins.slab import Slab
 from semistream.relation import build, writer
 from semistream.relation.layout import part_names
 from semistream.relation.prune import Pruned

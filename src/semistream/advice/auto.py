@@ -49,11 +49,12 @@ from semistream.cost.tuning import least_budget, tune
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.frontstage import POLICY
 from semistream.joins.opened import Opened
-from semistream.joins.operator import FIRST_SLICE_BYTES, Operator, StreamJoin
-from semistream.joins.operator import SAMPLE_ROWS as SIZED_ROWS
+from semistream.joins.protocols import Operator
 from semistream.joins.registry import ALGORITHMS, make_operator
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import StreamBuffer
+from semistream.joins.streamjoin import FIRST_SLICE_BYTES, StreamJoin
+from semistream.joins.streamjoin import SAMPLE_ROWS as SIZED_ROWS
 from semistream.joins.telemetry import Telemetry
 from semistream.keys import KeyCoder
 from semistream.memory import MemoryLedger, return_free_memory, return_freed_pages
@@ -304,7 +305,7 @@ class SelfTuningJoin:
         about = (self._spec, self._relation.coder, self._reader.may_hold, None, Stopwatch())
         stream = StreamBuffer([batch], *about, FIRST_SLICE_BYTES)
         while not stream.pull() and not stream.is_exhausted:
-            stream.take_hopeless()
+            stream.take_unmatchable()
         rows = stream.sample(SIZED_ROWS)
         return plain_batch(batch[:1]) if rows is None else rows
 

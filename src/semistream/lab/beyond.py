@@ -31,7 +31,7 @@ _ALGORITHMS = (
     *("inlj", "binlj", "meshjoin", "rmeshjoin", "hybridjoin", "xhybridjoin"),
     *("cmeshjoin", "chybridjoin", "cbinlj"),
 )
-_BOUNDS = ("clairvoyant", "resident")
+_BOUNDS = ("offline", "resident")
 _CACHED = ("xhybridjoin", "cmeshjoin", "chybridjoin", "cbinlj")
 _ROWS = 3_500_000
 _TIMES = 10
@@ -78,7 +78,7 @@ def _points(lab: Lab) -> Sequence[Point]:
 def _rate(bench: Bench, algorithm: str, share: float, exponent: float) -> float:
     if algorithm == "resident":
         return 1 / COMPUTING_S
-    if algorithm == "clairvoyant":
+    if algorithm == "offline":
         rate = _clairvoyant_rate(bench, share, exponent)
     else:
         rate = bench.measure(*_tuned(bench, algorithm, share, exponent))[2]
@@ -99,7 +99,7 @@ def _clairvoyant_rate(bench: Bench, share: float, exponent: float) -> float:
     device = bench.new_device(bench.device)
     relation = bench.relation.read_by(Reading(device))
     budget = bench.budget(share)
-    operator = make_operator("clairvoyant", relation, bench.spec, budget, None, tuned.split)
+    operator = make_operator("offline", relation, bench.spec, budget, None, tuned.split)
     passing = max(0.02, 1 - tuned.prediction.hit_ratio)
     count = int(_WINDOWS * tuned.settings.places / passing / bench.batch_rows) + 1
     marks = [(0, 0.0)]
@@ -146,7 +146,7 @@ def _near_the_clairvoyant(table: Table) -> Finding:
     for device in table.distinct("device"):
         for memory in table.distinct("memory_percent"):
             here = table.where(device=device, memory_percent=memory)
-            bound = here.lookup("exponent", "tuples_per_s", algorithm="clairvoyant")
+            bound = here.lookup("exponent", "tuples_per_s", algorithm="offline")
             scan = here.lookup("exponent", "tuples_per_s", algorithm="meshjoin")
             ours = here.lookup("exponent", "tuples_per_s", algorithm="cmeshjoin")
             # Only where a cache pays at all.
@@ -170,18 +170,18 @@ def _draw(canvas: Canvas, table: Table) -> None:
             here = table.where(device=device, memory_percent=budget)
             inlj = here.where(algorithm="inlj").values("tuples_per_s")[0]
             axes.text(0.5, 0.02, f"INLJ: {inlj:,.0f}", transform=axes.transAxes, fontsize=7)
-            for name in (*_ALGORITHMS[1:], "clairvoyant"):
+            for name in (*_ALGORITHMS[1:], "offline"):
                 label, colour, marker = STYLES[name]
                 rows = here.where(algorithm=name)
                 axes.plot(
                     rows.values("exponent"),
                     rows.values("tuples_per_s"),
-                    ":" if name == "clairvoyant" else "-",
+                    ":" if name == "offline" else "-",
                     color=colour,
                     marker=marker,
                     markersize=4,
                     linewidth=1.2,
-                    label=f"bound: {label}" if name == "clairvoyant" else label,
+                    label=f"bound: {label}" if name == "offline" else label,
                 )
             axes.axhline(
                 1 / COMPUTING_S,

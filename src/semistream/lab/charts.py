@@ -28,7 +28,7 @@ STYLES: Mapping[str, tuple[str, str, str]] = {  # label, colour, marker
     "cbinlj": ("INLJ, batched, cached", "#444444", ">"),
     "inlj": ("INLJ", "#d1495b", "x"),
     "cinlj": ("INLJ, cached", "#f28482", "+"),
-    "clairvoyant": ("clairvoyant cache", "#000000", "*"),
+    "offline": ("clairvoyant cache", "#000000", "*"),
     "measured": ("measured", "#1b6ca8", "o"),
     "model": ("cost model", "#d1495b", "+"),
     "computing": ("MESHJOIN, computing charged", "#2a9d5c", "s"),

@@ -28,7 +28,7 @@ import pyarrow as pa
 from semistream.advice.choice import Advisor
 from semistream.advice.situation import demand_in, reader_for
 from semistream.budget.rowsizes import Widths
-from semistream.budget.rules import Settings
+from semistream.budget.rules import EQUAL_PARTS, Settings
 from semistream.budget.split import USUAL, Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Conditions, Layout
@@ -39,8 +39,8 @@ from semistream.cost.prediction import Prediction
 from semistream.cost.tuning import Tuned, evaluate, tune
 from semistream.joins.frontstage import POLICY
 from semistream.joins.indexjoin import IndexJoin
-from semistream.joins.operator import StreamJoin
 from semistream.joins.registry import make_operator
+from semistream.joins.streamjoin import JoinTask, StreamJoin
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
 from semistream.relation.build import build_relation
@@ -192,8 +192,8 @@ class Rig:
         relation = self.relation.read_by(_reading(device))
         budget = self._budget(memory_bytes)
         if algorithm == UNTUNED:
-            tactic = XHybridJoin(has_equal_parts=True)
-            return IndexJoin(relation, self.spec, budget, tactic, None, None, split)
+            task = JoinTask(relation, self.spec, budget, None, split)
+            return IndexJoin(task, EQUAL_PARTS, XHybridJoin)
         return make_operator(algorithm, relation, self.spec, budget, None, split)
 
     def device_for(self, algorithm: str) -> EmulatedDevice | None:

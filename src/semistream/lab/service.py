@@ -10,7 +10,7 @@ from math import inf
 
 import pyarrow as pa
 
-from semistream.joins.operator import Operator
+from semistream.joins.protocols import Operator
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.telemetry import Telemetry
 

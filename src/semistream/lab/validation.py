@@ -26,8 +26,8 @@ from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
 from semistream.joins.frontstage import POLICY
-from semistream.joins.operator import Plan
 from semistream.joins.registry import make_operator
+from semistream.joins.streamjoin import Plan
 from semistream.lab.equations import hybridjoin as printed_hybridjoin
 from semistream.lab.equations import xhybridjoin as printed_xhybridjoin
 from semistream.lab.equations.symbols import Symbols
