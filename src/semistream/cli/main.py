@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from semistream import __version__
 from semistream.errors import SemistreamError
-from semistream.relation.build import DEFAULT_PAGE_BYTES, DEFAULT_PARTITIONS
+from semistream.relation.build import DEFAULT_PAGE_BYTES, DEFAULT_PARTITIONS, BuildOptions
+from semistream.version import __version__
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -93,15 +93,14 @@ def _add_build(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _run_build(arguments: argparse.Namespace) -> int:
     from semistream.cli.build import run_build
 
-    return run_build(
-        arguments.source,
-        arguments.relation,
-        key=arguments.key.split(","),
-        partitions=arguments.partitions,
-        page_size=arguments.page_size,
-        order=arguments.order,
-        sample=arguments.sample,
+    options = BuildOptions(
+        arguments.key.split(","),
+        arguments.partitions,
+        arguments.page_size,
+        arguments.order,
+        arguments.sample,
     )
+    return run_build(arguments.source, arguments.relation, options)
 
 
 def _add_generate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -26,11 +26,17 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from semistream.errors import BuildError
-from semistream.relation.build import check_sample, count_sample, empty_partition, write_sorted
+from semistream.relation.build import (
+    BuildOptions,
+    check_sample,
+    count_sample,
+    empty_partition,
+    write_sorted,
+)
 from semistream.relation.draft import Draft
 from semistream.relation.failures import explained
 from semistream.relation.hot import LEAST_SEEN, Candidates, HotKeys, most_hot_rows
-from semistream.relation.layout import Manifest, Order, PartitionInfo
+from semistream.relation.layout import Manifest, PartitionInfo
 from semistream.relation.relation import Relation
 from semistream.relation.writer import most_rows_of_page
 from semistream.spark.keys import (
@@ -47,28 +53,19 @@ _ROWS_COLUMN = "__semistream_rows"
 
 
 def build_from_dataframe(
-    source: DataFrame,
-    location: str | os.PathLike[str],
-    key: tuple[str, ...],
-    partitions: int,
-    page_bytes: int,
-    sample: Any = None,
+    source: DataFrame, location: str | os.PathLike[str], options: BuildOptions
 ) -> Relation:
-    """Build a snapshot from a batch DataFrame, by frequency if there is a sample of the stream.
-
-    The sample is a batch DataFrame, too, or anything that needs no Spark. See
-    `semistream.build_relation`.
-    """
+    """Build a snapshot from a batch DataFrame. See `semistream.build_relation`."""
     if source.isStreaming:
         raise BuildError(
             "a relation is built from a batch DataFrame; got a streaming one. Write the stream "
             "to a table first and build from that"
         )
-    order: Order = "key" if sample is None else "frequency"
-    draft = Draft.start(location, arrow_schema(source.schema), key, page_bytes, order)
-    coder = draft.manifest.coder
+    partitions, sample = options.partitions, options.sample
+    draft = options.start(location, arrow_schema(source.schema))
+    coder, key = draft.manifest.coder, draft.manifest.key
     partition = partition_expression(coder, key, partitions)
-    # Rows without a key go along to partition 0 only to be counted there.
+    # Rows without a key are sent to partition 0 only to be counted there.
     code = F.when(has_key_expression(key), code_expression(coder, key))
     check_collation(source.schema, key)
     hot = HotKeys.none() if sample is None else _choose_hot(source, sample, draft.manifest)

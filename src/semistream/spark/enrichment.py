@@ -18,8 +18,10 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import chain
 from pathlib import PurePosixPath
+from typing import Concatenate, ParamSpec
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -29,21 +31,23 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 from semistream.advice.auto import AUTO, make_join, needs_factors
 from semistream.advice.calibration import factors_for
 from semistream.cost.factors import CostFactors
-from semistream.embedded import DEFAULT_MEMORY
+from semistream.embedded import DEFAULT_MEMORY, JoinOptions
 from semistream.errors import BudgetError, ColumnError, OptionError
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
-from semistream.spec import Columns, JoinSpec, On, resolve
-from semistream.units import format_bytes, parse_bytes
+from semistream.spec import Columns, JoinSpec, On
+from semistream.units import format_bytes
 
 TELEMETRY_COLUMN = "__semistream_telemetry"
 _PARTITION_COLUMN = "__semistream_partition"
 _TELEMETRY_TYPE = pa.list_(pa.int64())
-# A query keeps to the snapshot it was planned with, and its workers come and go between
-# micro-batches. Which queries still run only Spark knows: the driver holds on until it exits.
+_P = ParamSpec("_P")
+# Holds on the snapshots of all queries that this driver has planned. A query keeps to the snapshot
+# it was planned with, but its workers start and end between micro-batches. Only Spark knows which
+# queries still run, so the driver keeps its holds until it exits.
 _planned: list[Hold] = []
 
 
@@ -74,19 +78,12 @@ def enrich(
         enriched = ss.enrich(sales, "products.rel", on="product_id", memory="64MB")
     """
     relation = relation if isinstance(relation, Relation) else Relation.open(relation)
+    options = JoinOptions(on, how, columns, memory, algorithm, suffix)
     case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    spec = resolve(
-        relation,
-        arrow_schema(stream.schema),
-        on=on,
-        how=how,
-        columns=columns,
-        suffix=suffix,
-        case_sensitive=case_sensitive,
-    )
+    spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
     _planned.append(relation.hold())
-    task = _Task(relation, spec, algorithm, _task_budget(relation, parse_bytes(memory)))
+    task = _Task(relation, spec, algorithm, _task_budget(relation, options.memory_bytes))
     task.check()
     task = task.with_factors()
     partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
@@ -102,33 +99,31 @@ def enrich(
     return observed.filter(column(TELEMETRY_COLUMN).isNull()).drop(TELEMETRY_COLUMN)
 
 
-def enrich_with(
-    relation: Relation | str | os.PathLike[str],
-    *,
-    on: On | None = None,
-    how: str = "left",
-    columns: Columns | None = None,
-    memory: int | str = DEFAULT_MEMORY,
-    algorithm: str = AUTO,
-    suffix: str | None = None,
-    name: str | None = None,
-) -> Callable[[DataFrame], DataFrame]:
-    """Return `enrich` with all but the DataFrame given, for ``df.transform(enrich_with(…))``."""
+def _without_stream(
+    function: Callable[Concatenate[DataFrame, _P], DataFrame],
+) -> Callable[_P, Callable[[DataFrame], DataFrame]]:
+    """Return a function of all arguments but the first, whose result takes the first."""
+    whole = signature(function)
+    taken = whole.replace(
+        parameters=list(whole.parameters.values())[1:],
+        return_annotation=Callable[[DataFrame], DataFrame],
+    )
 
-    def transform(stream: DataFrame) -> DataFrame:
-        return enrich(
-            stream,
-            relation,
-            on=on,
-            how=how,
-            columns=columns,
-            memory=memory,
-            algorithm=algorithm,
-            suffix=suffix,
-            name=name,
-        )
+    def given(*args: _P.args, **options: _P.kwargs) -> Callable[[DataFrame], DataFrame]:
+        taken.bind(*args, **options)  # so that a wrong name is reported here
+        return lambda stream: function(stream, *args, **options)
 
-    return transform
+    given.__signature__ = taken  # type: ignore[attr-defined]
+    given.__name__ = given.__qualname__ = f"{function.__name__}_with"
+    given.__doc__ = (
+        f"Return `{function.__name__}` with all arguments but the DataFrame, for "
+        f"``df.transform({given.__name__}(…))``."
+    )
+    return given
+
+
+# Takes the arguments of `enrich` but the DataFrame: ``df.transform(enrich_with(relation, …))``.
+enrich_with = _without_stream(enrich)
 
 
 @dataclass(frozen=True)
