@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2] / "src"
 # A line is a layer: its modules and packages, "←", and the layers it may import, each named by its
 # first module. A layer's own modules may import each other, without cycles.
 LAYERS = """
-errors units columns keys memory jit plain sources testing version  ←
+errors units arrowtypes columns keys memory jit plain sources testing version  ←
 workload  ← errors
 relation  ← errors
 spec      ← errors relation
