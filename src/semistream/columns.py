@@ -1,7 +1,8 @@
 """Arrow columns as flat NumPy arrays, and back.
 
 The relation's pages and the join's window store rows as flat arrays, so that a hot loop can
-gather any row without a call to Arrow. A column is held in one of three encodings, chosen by its type alone:
+gather any row without a call to Arrow. A column is held in one of three encodings, chosen by its
+type alone:
 
 ========  =====================================  =================================
 encoding  for                                    parts

@@ -137,7 +137,7 @@ class KeyCoder:
         return len(self.types) == 1 and bool(pa.types.is_integer(self.types[0]))
 
     def takes_as_is(self, types: Sequence[pa.DataType]) -> bool:
-        """Whether the codes of columns of these types are a view of the columns: no copy is made."""
+        """Whether the codes of columns of these types are the columns' own memory, not a copy."""
         return self.is_exact and list(types) == [pa.int64()]
 
     def canonical(self, columns: Sequence[pa.Array]) -> list[pa.Array]:

@@ -116,7 +116,7 @@ class _Names:
             return str(found[0])
         if found:
             raise ColumnError(
-                f"{name!r} is ambiguous in the {side}: it has {', '.join(found)}; rename all but one"
+                f"{name!r} is ambiguous in the {side}: it has {', '.join(found)}; rename them"
             )
         raise ColumnError(
             f"column {name!r} is not in the {side}, which has "

@@ -1,16 +1,16 @@
 """Building a relation: rows in any order and of any source become a new snapshot.
 
 Outside Spark a build takes two passes. The first computes key codes and distributes the rows to
-their partitions, in memory, and in temporary Arrow files once they exceed
-`SPOOL_BYTES`; the second sorts one partition at a time and writes it. So a build needs memory
-for one partition twice over: more partitions, less memory. From a Spark DataFrame the executors
-build the relation instead (`semistream.spark.build`).
+their partitions, in memory, and in temporary Arrow files once they exceed `SPOOL_BYTES`; the second
+sorts one partition at a time and writes it. So a build needs memory for one partition twice over:
+more partitions, less memory. From a Spark DataFrame the executors build the relation instead
+(`semistream.spark.build`).
 
 In order of frequency the first pass also counts the rows of each key that occurs in the sample
 (`semistream.relation.hot`), so that the hot keys are known before the first page is written.
 
 The new snapshot becomes current as the last step (`semistream.relation.draft`). A build that fails
-or is killed before that leaves the earlier snapshot as it was.
+or is killed before that leaves the earlier snapshot unchanged.
 """
 
 import os
@@ -203,7 +203,9 @@ def _write_partition(draft: Draft, index: int, rows: pa.Table, hot: HotKeys) -> 
     sizes = np.concatenate([row_sizes(draft.manifest, batch) for batch in batches])
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
-    charged = np.maximum(sizes[order], _WRITE_BYTES // _WRITE_ROWS)  # which bounds the rows as well
+    charged = np.maximum(
+        sizes[order], _WRITE_BYTES // _WRITE_ROWS
+    )  # so that the number of rows is bounded as well
     pieces = Gatherer(batches).pieces(order, cut_pages(charged, _WRITE_BYTES).tolist())
     sorted_rows = ((codes[first:last], batch) for first, last, batch in pieces)
     return write_sorted(draft, index, sorted_rows, attempt="0", hot=hot)
@@ -221,16 +223,16 @@ def _codes_with_key(manifest: Manifest, batch: pa.RecordBatch) -> NDArray[np.int
 
 
 class _Spool:
-    """Rows dealt out to partitions, in memory or, past `SPOOL_BYTES`, in temporary files."""
+    """Rows by partition, in memory and, past `SPOOL_BYTES`, in temporary files."""
 
     def __init__(self, draft: Draft, partitions: int, candidates: Candidates | None) -> None:
         self._manifest = draft.manifest
-        self._candidates = candidates
+        self._candidates = candidates  # of the hot keys; None in key order
         self._batches: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
-        self._held_bytes = 0
-        self._files = SpoolFiles()
-        self.row_count = 0
-        self.null_keys = 0
+        self._held_bytes = 0  # size of `_batches`
+        self._files = SpoolFiles()  # the rows that were spilled
+        self.row_count = 0  # rows added, those without a key among them
+        self.null_keys = 0  # rows without a key, which are not kept
 
     def __enter__(self) -> "_Spool":
         return self
@@ -239,7 +241,7 @@ class _Spool:
         self._files.close(quietly=kind is not None)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Deal out one batch."""
+        """Add the rows of one batch to their partitions."""
         self.row_count += batch.num_rows
         key = self._manifest.key
         coder = self._manifest.coder
