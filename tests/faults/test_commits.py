@@ -1,4 +1,4 @@
-"""What is committed stays: errors during and after the switch, and what CURRENT may say."""
+"""Committed snapshots stay: errors during and after the switch, and contents of CURRENT."""
 
 import json
 import os

@@ -86,9 +86,7 @@ class PageReader:
         self.reading = reading or Reading()  # which device, and how it is read
         self._store = store
         infos = [manifest.partitions[p] for p in partitions]
-        self._infos = [
-            info for info in infos if info.row_count
-        ]  # partitions without rows: no files
+        self._infos = [info for info in infos if info.row_count]  # the others have no files
         self._hold = hold_for_reading(store, manifest.snapshot)  # keeps `prune` away
         # Open files, by the position in `_infos` and the kind: key codes or data.
         self._files = OpenFiles(self._open_file, MOST_OPEN if store.is_local else None)

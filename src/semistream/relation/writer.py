@@ -335,7 +335,7 @@ def row_sizes(
     """Return the size in bytes of each row in its page, over all its columns.
 
     Validity is stored for an extent if it has nulls. Rows that are not in their extent yet are
-    measured `with_validity`: then they never take more.
+    measured `with_validity`, which is an upper bound.
     """
     sizes = np.full(batch.num_rows, CODE_BYTES, np.int64)
     for i in manifest.stored_fields:

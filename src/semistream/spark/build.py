@@ -1,14 +1,15 @@
 """Building a relation from a DataFrame: the executors sort and write, the driver only publishes.
 
-Spark routes the rows to their partitions and sorts each by key code, spilling to disk as it must;
-a task writes what it is given, holding one extent at a time. The driver never sees a row: each
-task answers with one line, what the manifest says about its partition. Files carry the task's
-attempt in their names, so a retried or speculative task cannot disturb another.
+Spark routes the rows to their partitions and sorts each by key code, spilling to disk if needed; a
+task writes its rows, holding one extent at a time. No row comes to the driver: each task returns
+one line, the manifest's entry of its partition. File names contain the task's attempt, so a retried
+or speculative task cannot overwrite the files of another.
 
 In order of frequency Spark first reads the key columns of the sample and, twice, of the source: to
 count its rows, and those of each key that occurs in the sample often enough. Only the keys that
-may be hot come to the driver, at most as many as R may have hot rows, and with each task the hot
-ones go to the executors, 16 bytes a key. A task holds the hot rows of its partition until the end.
+may be hot come to the driver, at most as many as R may have hot rows, and the hot ones are sent to
+the executors with each task, 16 bytes per key. A task holds the hot rows of its partition until its
+end.
 """
 
 import json
@@ -109,11 +110,11 @@ def _choose_hot(source: DataFrame, sample: Any, manifest: Manifest) -> HotKeys:
 
 
 def _count_frame(sample: DataFrame, manifest: Manifest) -> DataFrame:
-    """Return the codes that the sample has often enough, and how often that is."""
+    """Return the codes that occur often enough in the sample, with their counts."""
     if sample.isStreaming:
         raise BuildError(
-            "the sample of the stream is a batch DataFrame; got a streaming one. Write some of "
-            "the stream to a table first and pass that"
+            "the sample of the stream must be a batch DataFrame; got a streaming one. Write some "
+            "rows of the stream to a table first and pass that"
         )
     check_sample(manifest, sample.columns, lambda name: _arrow_type(sample, name))
     check_collation(sample.schema, manifest.key)
@@ -132,12 +133,12 @@ def _codes(frame: DataFrame, manifest: Manifest) -> DataFrame:
 
 
 class _WritePartition:
-    """What runs in a Python worker: writes one partition from sorted rows."""
+    """The function of a Python worker: writes one partition from sorted rows."""
 
     def __init__(self, draft: Draft, hot: HotKeys) -> None:
-        self._location = draft.location
+        self._location = draft.location  # of the relation, as the executors see it
         self._manifest = draft.manifest
-        self._hot = hot
+        self._hot = hot  # the hot keys of all partitions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -157,22 +158,22 @@ class _WritePartition:
 
 
 class _SortedRows:
-    """Splits the code column off, and leaves out and counts the rows that have no key."""
+    """Rows with their codes in a separate array; rows without a key are counted and dropped."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-        self._batches = batches
-        self._schema = schema
-        self.null_keys = 0
+        self._batches = batches  # sorted by code, which is the last column
+        self._schema = schema  # of the relation
+        self.null_keys = 0  # rows without a key so far
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         for batch in self._batches:
             codes = batch.column(batch.num_columns - 1)
-            # Spark may label types otherwise: another time zone, large_string for string.
+            # Spark may use other types: another time zone, large_string for string.
             columns = [
                 c.cast(f.type) for c, f in zip(batch.columns[:-1], self._schema, strict=True)
             ]
             rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-            # Nulls sort first: whatever follows the last of them has a key.
+            # Nulls sort first: all rows after the last of them have a key.
             nulls = codes.null_count
             self.null_keys += nulls
             yield codes[nulls:].to_numpy(zero_copy_only=False), rows[nulls:]

@@ -6,12 +6,12 @@
           (JVM)                             (one operator per task)             (telemetry rows)
 
 Everything is lazy and built of public DataFrame operations, so it works on streaming and batch
-frames, in `DataFrame.transform`, and in Spark Connect sessions. Each task joins all the rows it is
-given before it ends: no state outlives a micro-batch, and Spark's checkpoint makes it exactly once.
+frames, in `DataFrame.transform`, and in Spark Connect sessions. Each task joins all its rows before
+it ends: no state outlives a micro-batch, and Spark's checkpoint makes it exactly once.
 
-Telemetry travels as rows: each task ends with one row that is empty but for a list of counters.
-`observe` sums them under the query's name, where Spark reports them in
-`StreamingQueryProgress.observedMetrics`; a filter takes them out of the data.
+Telemetry is sent as rows: each task ends with one row that is empty but for a list of counters.
+`observe` sums them under the name of the join, where Spark reports them in
+`StreamingQueryProgress.observedMetrics`; a filter removes these rows from the data.
 """
 
 import os
@@ -69,8 +69,8 @@ def enrich(
     default is the relation's own key. `columns` are the relation's columns to add (a mapping
     renames them); the default is all but the key. `how` is ``left``, ``inner``, ``semi`` or
     ``anti``. `memory` is the budget of the whole join: each of the relation's P partitions is
-    joined by one task with ``memory / P``, so it holds even if all of them run at once. What the
-    join counts appears in the query's observed metrics under `name`, which is
+    joined by one task with ``memory / P``, so it is kept even if all of them run at once. The
+    join's counters appear in the query's observed metrics under `name`, which is
     ``semistream:<relation>`` unless given; two joins in one query need different names.
 
     ::
@@ -128,23 +128,23 @@ enrich_with = _without_stream(enrich)
 
 @dataclass(frozen=True)
 class _Task:
-    """What runs in a Python worker: one operator over one partition of the relation."""
+    """The function of a Python worker: one operator over one partition of the relation."""
 
     relation: Relation
     spec: JoinSpec
     algorithm: str
-    budget_bytes: int
-    factors: CostFactors | None = None
+    budget_bytes: int  # of one task: its share of the memory
+    factors: CostFactors | None = None  # measured on the driver, if the choice needs them
 
     def check(self) -> None:
-        """Raise on the driver what every task would raise: an unknown name, R that cannot fit."""
+        """Raise here, on the driver, the errors that every task would raise."""
         with self._whole_budget():
             make_join(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
 
     def with_factors(self) -> "_Task":
         """Return the task with the cost factors that its choice will need, measured on the driver.
 
-        Not in the tasks: they run side by side, and would measure each other.
+        Not in the tasks: they run in parallel, and would disturb each other's measurements.
         """
         about = (self.relation, self.spec, self.budget_bytes)
         if not needs_factors(self.algorithm, *about):
@@ -153,14 +153,14 @@ class _Task:
 
     @contextmanager
     def _whole_budget(self) -> Iterator[None]:
-        """Say what the whole join needs, where a task says what its share must be."""
+        """Let a `BudgetError` name the memory of the whole join, not the share of a task."""
         try:
             yield
         except BudgetError as error:
             raise error.for_all_tasks(self.relation.partition_count) from error
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join the rows of a partition, then hand over one row of telemetry."""
+        """Join the rows of a partition, then yield one row of telemetry."""
         batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
@@ -168,7 +168,7 @@ class _Task:
         # Not the task's own number: after coalesce or union a task runs other partitions.
         partition = first.column(first.num_columns - 1)[0].as_py()
         stream = map(self._stream_rows, chain([first], batches))
-        # Spark labels timestamps with the session's time zone: take the schema as it comes.
+        # Spark labels timestamps with the session's time zone: use the schema of the batch.
         spec = self.spec.with_stream_schema(self._stream_rows(first).schema)
         with self._whole_budget():
             operator = make_join(
@@ -191,23 +191,24 @@ class _Task:
 
 
 class _Wire:
-    """Puts joined rows and telemetry into the one schema that a task hands to Spark."""
+    """Converts joined rows and telemetry to the one schema that a task returns to Spark."""
 
     def __init__(self, spec: JoinSpec) -> None:
         added = list(spec.output_schema)[len(spec.stream_schema) :]
         wired = [field.with_type(wire_type(field)) for field in added]
+        # The columns that Spark needs in another type: index and type.
         self._casts = {
-            len(spec.stream_schema) + i: wanted.type
-            for i, (field, wanted) in enumerate(zip(added, wired, strict=True))
-            if field.type != wanted.type
+            len(spec.stream_schema) + i: wire.type
+            for i, (field, wire) in enumerate(zip(added, wired, strict=True))
+            if field.type != wire.type
         }
         fields = [field.with_nullable(True) for field in (*spec.stream_schema, *wired)]
         self._schema = pa.schema([*fields, pa.field(TELEMETRY_COLUMN, _TELEMETRY_TYPE)])
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = batch.columns
-        for i, wanted in self._casts.items():
-            columns[i] = columns[i].cast(wanted)
+        for i, dtype in self._casts.items():
+            columns[i] = columns[i].cast(dtype)
         empty = pa.nulls(batch.num_rows, _TELEMETRY_TYPE)
         return pa.RecordBatch.from_arrays([*columns, empty], schema=self._schema)
 
@@ -222,18 +223,20 @@ def _task_budget(relation: Relation, memory_bytes: int) -> int:
     if budget_bytes == 0:
         raise BudgetError(
             f"memory of {format_bytes(memory_bytes)} is less than one byte for each of the "
-            f"{relation.partition_count} partitions"
+            f"{relation.partition_count} partitions; raise memory"
         )
     return budget_bytes
 
 
 def _joined_schema(stream: DataFrame, spec: JoinSpec, case_sensitive: bool) -> StructType:
-    """Return the schema of what the tasks hand over. All is nullable: telemetry rows are empty."""
+    """Return the schema of the tasks' rows. All is nullable: telemetry rows are empty."""
     for name in spec.output_schema.names:
         if spec.output_schema.names.count(name) > 1:
             raise ColumnError(f"the stream has several columns named {name!r}; rename them")
         if name == TELEMETRY_COLUMN or (not case_sensitive and name.lower() == TELEMETRY_COLUMN):
-            raise OptionError(f"{name!r} is the name of an inner column; rename yours")
+            raise OptionError(
+                f"the column name {name!r} is reserved for semistream; rename your column"
+            )
     added = list(spec.output_schema)[len(spec.stream_schema) :]
     return StructType(
         [
