@@ -17,10 +17,10 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
-from semistream import __version__
 from semistream.lab.claims import Finding, Row, Table, Verdict
 from semistream.lab.figures import Figure, Lab
 from semistream.lab.rig import REAL
+from semistream.version import __version__
 from semistream.workload.files import write_whole
 
 
