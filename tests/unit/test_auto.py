@@ -240,7 +240,7 @@ def test_calibration_is_measured_and_kept(
         assert point.rows > 0
         assert min(point.read_s, point.output_s, point.probe_s, point.loop_s) > 0
     assert all(np.diff(calibration.factors.io.seconds) >= 0)
-    assert calibration.typical_deviation > 0
+    assert calibration.typical_error > 0
     assert calibration.stream_bytes == 8 + 4 + 8
     assert 1.0 < calibration.fudge("scan") < 4.8 > calibration.fudge("index") > 1.0
     store(calibration, relation, spec)
@@ -299,7 +299,12 @@ def test_explain_adds_up(relation: ss.Relation) -> None:
     assert said.least_memory_bytes is not None
     assert said.least_memory_bytes <= 600_000
     text = str(said)
-    for words in ("auto takes", "the least that does", "A broadcast needs", "Zipf 1.00 (as given)"):
+    for words in (
+        "auto chooses",
+        "the least that does",
+        "A broadcast needs",
+        "Zipf 1.00 (as given)",
+    ):
         assert words in text
     assert json.loads(json.dumps(said.to_dict()))["algorithm"] == said.algorithm
 
@@ -327,7 +332,7 @@ def test_commands(
 ) -> None:
     place = relation.location
     assert main(["explain", place, "--memory", "5%", "--columns", "a", "--skew", "0.8"]) == 0
-    assert "auto takes" in capsys.readouterr().out
+    assert "auto chooses" in capsys.readouterr().out
     chart = tmp_path / "chart.png"
     asked = ["--memory", "600KB", "--device", "hdd-2007", "--json", "--plot", str(chart)]
     assert main(["explain", place, *asked, "--rate", "100"]) == 0

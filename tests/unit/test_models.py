@@ -40,7 +40,7 @@ EXPONENTS = (0.0, 1.0)
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     folder = tmp_path_factory.mktemp("bench")
-    return Bench.build(folder, 100_000, "hdd-2007", warm_turns=4, turns=3, batch_rows=2048)
+    return Bench.build(folder, 100_000, "hdd-2007", warm_cycles=4, cycles=3, batch_rows=2048)
 
 
 def test_every_algorithm_has_a_model() -> None:
@@ -182,7 +182,7 @@ def test_an_io_curve_goes_on_straight() -> None:
 def test_usual_splits_are_kept_without_wishes(bench: Bench) -> None:
     sizes, budget = bench.advisor.sizes("cmeshjoin"), bench.budget(0.1)
     usual = MODELS["cmeshjoin"].rules.settings(sizes, budget, USUAL)
-    operator_plan = bench.measure("cmeshjoin", 0.1, 0.0)[1]
+    operator_plan = bench.measure("cmeshjoin", 0.1, 0.0).plan
     assert usual == (operator_plan.settings, operator_plan.cached_rows)
     wished = MODELS["cmeshjoin"].rules.settings(
         sizes, budget, Split(pages_per_read=5, front_bytes=0)

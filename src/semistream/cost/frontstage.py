@@ -75,5 +75,5 @@ def behind_front(
         + passing * cost.learn_s
     )
     slower = loop_s / back.loop_s if back.loop_s else 1.0
-    stay_s = back.stay_s * (1 - hit_ratio) * slower
-    return Prediction(loop_s, total, back.pages_per_loop, stay_s, hit_ratio, back.io_s)
+    latency_s = back.latency_s * (1 - hit_ratio) * slower
+    return Prediction(loop_s, total, back.pages_per_loop, latency_s, hit_ratio, back.io_s)

@@ -73,5 +73,5 @@ def loop_of(
     io_s = conditions.io_seconds(loads)
     loop_s = io_s + served * (step.tuple_s + step.probe_s) + matches * step.output_s
     loop_s += step.loop_s + step.entry_s
-    stay_s = settings.waiting_tuples / served * loop_s  # Little's law
-    return Prediction(loop_s, served, pages, stay_s, io_s=io_s)
+    latency_s = settings.waiting_tuples / served * loop_s  # Little's law
+    return Prediction(loop_s, served, pages, latency_s, io_s=io_s)

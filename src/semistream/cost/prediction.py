@@ -10,7 +10,7 @@ class Prediction:
     loop_s: float  # c_loop
     tuples_per_loop: float  # w: what each loop serves, the front stage's tuples included
     pages_per_loop: float  # b
-    stay_s: float  # how long a tuple stays between arrival and its last match, on average
+    latency_s: float  # how long a tuple stays between arrival and its last match, on average
     hit_ratio: float = 0.0  # p_N: what never has to wait
     io_s: float = 0.0  # c_I/O, of loop_s
 

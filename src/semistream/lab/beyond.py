@@ -47,8 +47,8 @@ def _bench(lab: Lab, device: str) -> Bench:
             built.relation,
             built.workload,
             device,
-            warm_turns=2.0,
-            turns=1.0,
+            warm_cycles=2.0,
+            cycles=1.0,
             batch_rows=4096,
             times=times,
         )
@@ -81,7 +81,7 @@ def _rate(bench: Bench, algorithm: str, share: float, exponent: float) -> float:
     if algorithm == "clairvoyant":
         rate = _clairvoyant_rate(bench, share, exponent)
     else:
-        rate = bench.measure(*_tuned(bench, algorithm, share, exponent))[2]
+        rate = bench.measure(*_tuned(bench, algorithm, share, exponent)).rate
     return 1 / (1 / rate + COMPUTING_S)
 
 
@@ -94,7 +94,7 @@ def _clairvoyant_rate(bench: Bench, share: float, exponent: float) -> float:
     """Return the rate over the middle of a stream that it has seen the whole of."""
     tuned = bench.tuned("cmeshjoin", share, exponent).tuned
     if not tuned.cached_rows:  # no cache pays, whatever it knows
-        return bench.measure(*_tuned(bench, "meshjoin", share, exponent))[2]
+        return bench.measure(*_tuned(bench, "meshjoin", share, exponent)).rate
     assert bench.device is not None
     device = bench.new_device(bench.device)
     relation = bench.relation.read_by(Reading(device))

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
+from semistream.advice.measure import Measured
 from semistream.budget.split import Split
 from semistream.lab.charts import Lines, Stated, legend
 from semistream.lab.claims import Claim, Finding, Row, Table, falls, rises
@@ -17,7 +18,7 @@ from semistream.lab.common import MB, tracks
 from semistream.lab.equations.meshjoin import DEFAULT_DISK_BUFFER_BYTES
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.meshjoin import synthetic
-from semistream.lab.rig import Measured, Rig
+from semistream.lab.rig import Rig
 
 PAPER = "meshjoin-default-settings"
 _PAGE_BYTES = 8_192

@@ -15,20 +15,19 @@ has many rows of a key, it has as many times fewer.
 Each output row is checked against its key; where keys are unique, no more may be missing than wait.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from time import perf_counter
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.advice.choice import Advisor
+from semistream.advice.measure import Harness, Measured, Period
 from semistream.advice.situation import demand_in, reader_for
 from semistream.budget.rowsizes import Widths
-from semistream.budget.rules import Settings
 from semistream.budget.split import USUAL, Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Conditions, Layout
@@ -39,10 +38,10 @@ from semistream.cost.prediction import Prediction
 from semistream.cost.tuning import Tuned, evaluate, tune
 from semistream.joins.frontstage import POLICY
 from semistream.joins.indexjoin import IndexJoin
+from semistream.joins.opened import Opened
 from semistream.joins.operator import StreamJoin
-from semistream.joins.registry import make_operator
+from semistream.joins.registry import ALGORITHMS, Algorithm, make_operator
 from semistream.joins.xhybridjoin import XHybridJoin
-from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
 from semistream.relation.build import build_relation
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.reader import PageReader
@@ -54,27 +53,13 @@ from semistream.workload.synthetic import Synthetic
 
 REAL = "real"
 UNTUNED = "xhybridjoin-equal"  # X-HYBRIDJOIN with both parts of one size, as before its section 6
+_TUNED_AS = {UNTUNED: "xhybridjoin"}  # its model and its record
 _STAMP = 0x5EED5EED5EED
 _BATCH_ROWS = 2048
+_FEW_BATCH_ROWS = 64  # for joins that read a page for each tuple
 _PAYLOAD = "payload"
 _MOST_SAMPLED = 1_000_000
 _MOST_PER_ROW = 30  # tuples for each row of R, to get warm and to be measured
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a join did once it was warm."""
-
-    rate: float  # tuples per second
-    settings: Settings
-    cached_rows: int
-    service: ServiceRate
-    loop_s: float  # seconds of a loop, at full size
-
-    @property
-    def tuples_per_loop(self) -> float:
-        """w, in miniature."""
-        return self.service.tuples / max(1, self.service.counted("iterations"))
 
 
 _Key: TypeAlias = tuple[str, float, Split]
@@ -177,7 +162,7 @@ class Rig:
 
     def predict(self, algorithm: str, measured: Measured) -> Prediction:
         """Return what the model says of the settings that were measured."""
-        model = MODELS["xhybridjoin" if algorithm == UNTUNED else algorithm]
+        model = MODELS[_record(algorithm).name]
         conditions = self.alone_conditions if _reads_alone(algorithm) else self.conditions
         return model.predict(conditions, measured.settings, measured.cached_rows)
 
@@ -190,11 +175,7 @@ class Rig:
     ) -> StreamJoin:
         """Return a join that is ready to run, reading from one of the devices below."""
         relation = self.relation.read_by(_reading(device))
-        budget = self._budget(memory_bytes)
-        if algorithm == UNTUNED:
-            tactic = XHybridJoin(has_equal_parts=True)
-            return IndexJoin(relation, self.spec, budget, tactic, None, None, split)
-        return make_operator(algorithm, relation, self.spec, budget, None, split)
+        return _make_join(algorithm, relation, self.spec, self._budget(memory_bytes), None, split)
 
     def device_for(self, algorithm: str) -> EmulatedDevice | None:
         """Return the device to measure a rate with: as small as R, or whole for one read each."""
@@ -275,29 +256,23 @@ class Rig:
         return conditions.asking_pages(by_page / by_page.sum())
 
     def _measure(self, algorithm: str, memory_bytes: float, split: Split) -> Measured:
-        device = self.device_for(algorithm)
-        operator = self.new_join(algorithm, memory_bytes, split, device)
-        clock: Callable[[], float] = perf_counter if device is None else lambda: device.now_s
-        batch_rows = 64 if _reads_alone(algorithm) else _BATCH_ROWS
-        check = _Check(self.workload.stream_key)
-        service = measure_service(
-            operator,
+        harness = Harness(
+            self.relation.read_by(_reading(self.device_for(algorithm))),
+            self.spec,
             self.page_count,
-            self._endless(batch_rows),
-            clock,
-            _spell(algorithm, _MOST_PER_ROW * self.relation.row_count),
-            check,
+            make=_make_join,
+            all_match=self._reader.has_unique_codes,
         )
-        plan = operator.plan
-        assert plan is not None, "a join that has served tuples has split its budget"
-        if self._reader.has_unique_codes:
-            most = plan.settings.places + plan.settings.output_rows + batch_rows
-            check_complete(operator.telemetry, most)
-        loops = max(1, service.counted("iterations"))
-        seconds = service.end.now_s - service.start.now_s
-        rate = service.own_rate if device is None else service.rate
+        measured = harness.measure(
+            algorithm,
+            self._budget(memory_bytes),
+            split,
+            self._endless(_FEW_BATCH_ROWS if _reads_alone(algorithm) else _BATCH_ROWS),
+            _period(algorithm, _MOST_PER_ROW * self.relation.row_count),
+            _Check(self.workload.stream_key),
+        )
         times = 1.0 if _reads_alone(algorithm) else self.times
-        return Measured(rate, plan.settings, plan.cached_rows, service, seconds / loops * times)
+        return replace(measured, loop_s=measured.loop_s * times)
 
     def _endless(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the stream in batches; one that ends begins again."""
@@ -355,17 +330,38 @@ def _reading(device: EmulatedDevice | None) -> Reading:
     return Reading(device, whole_pages=True, as_rows=True, uncached=device is None)
 
 
+def _record(algorithm: str) -> Algorithm:
+    return ALGORITHMS[_TUNED_AS.get(algorithm, algorithm)]
+
+
 def _reads_alone(algorithm: str) -> bool:
-    return algorithm in ("inlj", "cinlj")
+    return _record(algorithm).one_tuple_at_a_time
 
 
-def _spell(algorithm: str, most_tuples: float) -> Spell:
+def _make_join(
+    algorithm: str,
+    relation: Relation,
+    spec: JoinSpec,
+    budget_bytes: int,
+    partition: int | None,
+    split: Split,
+    opened: Opened | None = None,
+) -> StreamJoin:
+    """Return a join of the registry, or X-HYBRIDJOIN with both parts of one size."""
+    if algorithm == UNTUNED:
+        tactic = XHybridJoin(has_equal_parts=True)
+        return IndexJoin(relation, spec, budget_bytes, tactic, partition, None, split, opened)
+    return make_operator(algorithm, relation, spec, budget_bytes, partition, split, opened)
+
+
+def _period(algorithm: str, most_tuples: float) -> Period:
     if _reads_alone(algorithm):
-        return Spell(0.0, 1.0, most_tuples=768)
-    # The first paper lets four turns of R pass and measures one. A scan without a cache is the same
-    # from the second on. Joins that read by index visit popular pages at odd times, and one such
-    # page may serve most of a turn's tuples.
-    if algorithm in ("meshjoin", "rmeshjoin"):
-        return Spell(2, 1)
-    # Where nearly all of R is pinned, a turn would not end.
-    return Spell(4, 1 if algorithm == "cmeshjoin" else 4, most_tuples)
+        return Period(0.0, 1.0, most_tuples=768)
+    # The first paper lets four cycles of R pass and measures one. A scan without a cache is the
+    # same from the second on. Joins that read by index visit popular pages at irregular intervals,
+    # and one such page may serve most of a cycle's tuples.
+    is_scan = _record(algorithm).family == "scan"
+    if is_scan and not _record(algorithm).has_front:
+        return Period(2, 1)
+    # Where nearly all of R is pinned, a cycle would not end.
+    return Period(4, 1 if is_scan else 4, most_tuples)
