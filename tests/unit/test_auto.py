@@ -13,6 +13,7 @@ from semistream.advice import auto
 from semistream.advice.auto import SelfTuningJoin, make_join, needs_factors
 from semistream.advice.calibration import calibrate, factors_for, load, store, usual_spec
 from semistream.advice.explain import explain
+from semistream.advice.history import History
 from semistream.cli.main import main
 from semistream.cost.factors import CostFactors
 from semistream.embedded import prepare
@@ -151,12 +152,13 @@ def test_short_streams_need_no_cache(
     relation: ss.Relation, table: pa.Table, rate: float | None
 ) -> None:
     """What fits the window is over before a cache is warm; one that goes on gets one after all."""
-    budget_bytes = 900_000 if rate is None else 902_000  # lengths are remembered for each budget
-    algorithms = []
+    algorithms, history = [], History()
     for rows in (3_000, 3_000, 400_000):
         sales = stream(1.1, rows)
         spec = resolve(relation, sales.schema, columns=["a", "b"])
-        join = SelfTuningJoin(emulated(relation), spec, budget_bytes, factors=DISK, rate=rate)
+        join = SelfTuningJoin(
+            emulated(relation), spec, 900_000, factors=DISK, rate=rate, history=history
+        )
         out = join.join(sales.to_batches(max_chunksize=4_000))
         check_left_join(out, sales, table, ["a", "b"])
         algorithms.append([c.algorithm for c in join.changes])
@@ -171,11 +173,11 @@ def test_the_first_stream_of_a_kind_is_not_taken_for_short(
 ) -> None:
     """However much fits the window: nothing is known of how long it will be."""
     monkeypatch.setattr(auto, "_WINDOW_SHARE", 1e6)
-    algorithms = []
+    algorithms, history = [], History()
     for _ in range(2):
         sales = stream(1.1, 3_000)
         spec = resolve(relation, sales.schema, columns=["a", "b"])
-        join = SelfTuningJoin(emulated(relation), spec, 903_000, factors=DISK)
+        join = SelfTuningJoin(emulated(relation), spec, 900_000, factors=DISK, history=history)
         list(join.join(sales.to_batches()))
         algorithms.append(join.changes[0].algorithm)
     assert algorithms[0].startswith("c")
