@@ -224,14 +224,14 @@ def test_tuning_keeps_an_output_buffer(bench: Bench) -> None:
 
 
 def test_a_load_with_most_of_the_stream_serves_its_slots_once() -> None:
-    """Who fills the room up after it was read has just missed it."""
+    """Tuples that fill up the window after it was read have just missed it."""
     layout = Layout(100, 10_000, 800.0, (), 100.0, whole_pages=True)
     factors = CostFactors(IoCurve((0, 1000), (0.01, 0.011)))
     settings = IndexJoinSettings(pages_per_read=1, waiting_tuples=10_000, output_rows=1_000)
     even = Conditions(layout, Demand.zipf(0.0, 10_000), factors, POLICY)
     shares = np.full(100, 0.4 / 99)
     shares[0] = 0.6
-    served = [predict(c, settings).tuples_per_loop for c in (even, even.asking_pages(shares))]
+    served = [predict(c, settings).tuples_per_loop for c in (even, even.with_page_shares(shares))]
     assert served[0] == pytest.approx(2 * 10_000 / 101, rel=0.05)
     assert served[1] / served[0] == pytest.approx(1 / (1 + 0.36), rel=0.1)
 

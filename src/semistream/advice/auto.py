@@ -2,7 +2,7 @@
 
 ::
 
-    stream ──► a sample of its keys ──► demand ──► model ──► algorithm, b, front stage ──► join
+    stream ──► a sample of its keys ──► demand ──► model ──► algorithm, budget, split ───► join
     `sampling`       ▲                             `tuner`                                  │
                      └── every few windows: has the demand changed, or the rate? ◄──────────┘
                                            `watch`
@@ -91,7 +91,7 @@ def make_join(
 
 
 def needs_factors(name: str, relation: Relation, spec: JoinSpec, budget_bytes: int) -> bool:
-    """Return whether a task with this budget, on any partition, would ask the model."""
+    """Return whether a task with this budget, on any partition, would use the model."""
     if name != AUTO or not relation.row_count:
         return False
     no_rows = Widths.equal([0.0] * len(spec.stream_schema))

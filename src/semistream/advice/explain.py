@@ -110,7 +110,7 @@ class Explanation:
             "tuples/s",
             "of best",
             "hits",
-            "b",
+            "pages/read",
             "window",
             "latency",
             "pages/tuple",

@@ -65,7 +65,7 @@ class ServiceRate:
 
     @property
     def rate(self) -> float:
-        """μ: tuples per second."""
+        """Tuples per second."""
         return self.tuples / self.elapsed_s
 
     @property
@@ -124,7 +124,7 @@ class Measured:
 
     @property
     def tuples_per_loop(self) -> float:
-        """w: the tuples that a loop served on average."""
+        """The tuples that a loop served on average."""
         return self.service.tuples / self.service.loops
 
 

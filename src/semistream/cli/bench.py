@@ -167,7 +167,7 @@ def _table_of_inputs(inputs: list[StreamInput]) -> Iterator[str]:
         )
     yield (
         "\nHYBRIDJOIN: equation 2 with the authors' k = 1.36, and with 2. X-HYBRIDJOIN: equation "
-        "9, and with means in the place of variances; it takes R as sorted by frequency, which "
+        "9, and with means in the place of variances; it assumes R sorted by frequency, which "
         "this R is not.\n"
     )
 

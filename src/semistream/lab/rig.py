@@ -1,18 +1,19 @@
-"""The rig: R as the papers stored it, on a device, in miniature, and joins that are measured on it.
+"""The rig: R as the papers stored it, on a device, in miniature, to measure joins on.
 
 *As the papers stored it*: rows lie together and pages are read whole, so the engine's own advantage
 of reading keys first is switched off; what is compared is the algorithms.
 
 *In miniature*: R, the budget and what a request costs besides its bytes are all `times` smaller
-than in the paper. A loop then takes as much less time for as many fewer tuples, and service rates
-are those of the full size; times are multiplied back. Budgets are given, and sizes are told, as
-they are at full size. What does not shrink: a join that shares no read (`inlj`) has a rate that
-does not depend on R's size, so it is measured on the full-size device. Of a smaller domain a given
-share of the keys has less of a Zipf-distributed stream, so that caches and pinned parts do a little
-worse than at full size. Pages are so many times as large a part of R, and of the budget. Where R
-has many rows of a key, it has as many times fewer.
+than in the paper. A loop is then `times` shorter and serves `times` fewer tuples, so service rates
+are those of the full size; durations are multiplied back. Budgets and sizes are given as they are
+at full size. What does not shrink: a join that shares no read (`inlj`) has a rate that does not
+depend on R's size, so it is measured on the full-size device. In a smaller domain a given share of
+the keys has less of a Zipf-distributed stream, so caches and pinned parts perform a little worse
+than at full size. A page is a `times` larger part of R, and of the budget. Where R has many rows of
+a key, it has `times` fewer.
 
-Each output row is checked against its key; where keys are unique, no more may be missing than wait.
+Each output row is checked against its key; if keys are unique, no more tuples may be missing than
+can wait.
 """
 
 from collections.abc import Iterator
@@ -59,7 +60,7 @@ _BATCH_ROWS = 2048
 _FEW_BATCH_ROWS = 64  # for joins that read a page for each tuple
 _PAYLOAD = "payload"
 _MOST_SAMPLED = 1_000_000
-_MOST_PER_ROW = 30  # tuples for each row of R, to get warm and to be measured
+_MOST_PER_ROW = 30  # tuples for each row of R, for the warm-up, and again to be measured
 
 
 _Key: TypeAlias = tuple[str, float, Split]
@@ -67,13 +68,14 @@ _Key: TypeAlias = tuple[str, float, Split]
 
 @dataclass
 class Rig:
-    """A relation, the stream that refers to it, and a device."""
+    """What is measured: a relation, the stream that refers to it, and a device."""
 
     relation: Relation
     workload: Workload
-    device: str
+    device: str  # the name of an emulated one, or `REAL`
     times: float  # how many times smaller everything is
-    row_bytes: int
+    row_bytes: int  # at full size and in miniature
+    # What was measured and tuned before: figures share settings.
     _known: dict[_Key, Measured] = field(default_factory=dict, init=False, repr=False)
     _tuned: dict[tuple[str, float], Tuned] = field(default_factory=dict, init=False, repr=False)
 
@@ -106,26 +108,26 @@ class Rig:
 
     @property
     def rows(self) -> float:
-        """How many rows R has at full size."""
+        """The rows of R at full size."""
         return self.relation.row_count * self.times
 
     @property
     def size_bytes(self) -> float:
-        """How large R is at full size."""
+        """The size of R at full size."""
         return self.rows * self.row_bytes
 
     @cached_property
     def page_count(self) -> int:
-        """N_R, in miniature."""
+        """The pages of R in miniature."""
         return self._reader.page_count
 
     @cached_property
     def page_bytes(self) -> float:
-        """v_P at full size, which is so many times as large as the real pages are."""
+        """The size of a page at full size, `times` that of the real pages."""
         return self.size_bytes / self.page_count
 
     def pages_in(self, size_bytes: float) -> int:
-        """Return how many pages a disk buffer of a full-size length has, at least one."""
+        """Return the pages of a disk buffer of a full-size length, at least one."""
         return max(1, round(size_bytes / self.page_bytes))
 
     def measure(self, algorithm: str, memory_bytes: float, split: Split = USUAL) -> Measured:
@@ -136,7 +138,7 @@ class Rig:
         return self._known[key]
 
     def measure_tuned(self, algorithm: str, memory_bytes: float) -> Measured:
-        """Return the same at the split that the cost model takes for the best."""
+        """Return the same at the best split by the cost model."""
         if algorithm == UNTUNED:
             # Its parts are of one size, that of HYBRIDJOIN's disk buffer.
             split = Split(self.tuned("hybridjoin", memory_bytes).settings.pages_per_read)
@@ -154,14 +156,14 @@ class Rig:
         return self._tuned[key]
 
     def evaluate(self, algorithm: str, memory_bytes: float, split: Split) -> Tuned:
-        """Return what the model thinks of a split."""
+        """Return what the model predicts for a split."""
         sizes = self._advisor.sizes(algorithm)
         return evaluate(
             MODELS[algorithm], sizes, self._budget(memory_bytes), self.conditions, split
         )
 
     def predict(self, algorithm: str, measured: Measured) -> Prediction:
-        """Return what the model says of the settings that were measured."""
+        """Return what the model predicts for the settings that were measured."""
         model = MODELS[_record(algorithm).name]
         conditions = self.alone_conditions if _reads_alone(algorithm) else self.conditions
         return model.predict(conditions, measured.settings, measured.cached_rows)
@@ -217,12 +219,12 @@ class Rig:
 
     @cached_property
     def conditions(self) -> Conditions:
-        """What the models are told of the miniature."""
+        """What the models assume of the miniature."""
         return self._conditions_on(EmulatedDevice.named(self._modelled).shrunk(self.times))
 
     @cached_property
     def alone_conditions(self) -> Conditions:
-        """What the model of a join is told that reads for each tuple alone."""
+        """What the model assumes for a join that reads for each tuple alone."""
         return self._conditions_on(EmulatedDevice.named(self._modelled))
 
     @property
@@ -253,7 +255,7 @@ class Rig:
             return conditions
         shares = np.arange(1, workload.relation_rows + 1) ** -workload.exponent
         by_page = np.add.reduceat(shares, reader.row_bounds[:-1])
-        return conditions.asking_pages(by_page / by_page.sum())
+        return conditions.with_page_shares(by_page / by_page.sum())
 
     def _measure(self, algorithm: str, memory_bytes: float, split: Split) -> Measured:
         harness = Harness(
@@ -299,7 +301,7 @@ class Rig:
 
 @dataclass
 class _Check:
-    """Each row that comes out must carry the payload of its key."""
+    """Raises if an output row does not carry the payload of its key."""
 
     key: str
 
@@ -315,7 +317,7 @@ class _Check:
 
 
 def _stamped(keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows whose payload begins with their key, in disguise."""
+    """Return rows whose payload begins with their key, XORed with a stamp."""
     width = schema.field(_PAYLOAD).type.byte_width
     raw = np.zeros((len(keys), width), np.uint8)
     codes = keys.cast(pa.int64()).to_numpy()

@@ -21,7 +21,7 @@ class Calibration:
     measured: str  # when: date and time
     seconds: float  # that the calibration took
     is_brief: bool
-    stream_bytes: float  # v_S: the size of a stream tuple's values
+    stream_bytes: float  # size of a stream tuple's values
     waiting_bytes: dict[str, float]  # memory of such a tuple while it waits, by family of join
 
     def factors_on(self, device: EmulatedDevice | None) -> CostFactors:

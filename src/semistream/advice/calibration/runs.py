@@ -160,7 +160,7 @@ class Runs:
     def _run(
         self, algorithm: str, budget_bytes: int, exponent: float, split: Split, into: list[Run]
     ) -> int:
-        """Run a join for a moment, keep what was measured, and return its b."""
+        """Run a join for a moment, keep what was measured, and return its pages per read."""
         period = Period(2, 2, most_s=_MOST_BRIEF_S if self._brief else _MOST_S)
         about = (algorithm, budget_bytes, split)
         try:
