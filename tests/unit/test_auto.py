@@ -24,7 +24,7 @@ from semistream.workload.zipf import scatter, zipf_ranks
 from tests.oracle import duckdb_join
 
 ROWS = 60_000
-MORE_THAN_CAN_BE_SERVED = 1e9  # tuples per second: then all memory is taken, as without a rate
+MORE_THAN_CAN_BE_SERVED = 1e9  # tuples per second: then all memory is used, as without a rate
 DISK = CostFactors.of_device(*EmulatedDevice.named("hdd-2007").costs)
 
 
@@ -187,7 +187,7 @@ def test_the_first_stream_of_a_kind_is_not_taken_for_short(
 def test_a_stream_that_just_fits_the_window_is_short_too(
     relation: ss.Relation, table: pa.Table
 ) -> None:
-    """The window that was chosen for a long stream has room for all of it: one turn is enough."""
+    """The window that was chosen for a long stream has space for all of it: one cycle is enough."""
     sales = stream(0.0, 8_000)
     spec = resolve(relation, sales.schema, columns=["a", "b"])
     places = _places(SelfTuningJoin(emulated(relation), spec, 901_000, factors=DISK), sales)

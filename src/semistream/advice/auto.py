@@ -8,7 +8,7 @@
                                            `watch`
 
 Dynamic tuning (`meshjoin.txt` section 3.3). While a join runs, the keys that arrive are sampled. If
-they are requested with another skew than was assumed, the model is asked again. If another split or
+they are requested with another skew than was assumed, the model is run again. If another split or
 another algorithm would be better by `watch.HYSTERESIS`, the running join is told that the stream
 has ended. It joins all it holds and releases its memory, and a new one continues with the rest. So
 each row is processed by exactly one join, from beginning to end, and a change can lose nothing. It
@@ -106,7 +106,7 @@ class Change:
     reason: str
     algorithm: str
     budget_bytes: int
-    option: Option | None  # None if the model was not asked
+    option: Option | None  # None if the model was not used
 
 
 class SelfTuningJoin:
@@ -130,16 +130,16 @@ class SelfTuningJoin:
         """
         self._relation, self._spec, self._partition = relation, spec, partition
         self._budget_bytes = budget_bytes
-        self._factors = factors  # measured when the model is first asked, unless given
+        self._factors = factors  # measured when the model is first used, unless given
         self._rate = rate  # expected arrivals per second, at the start of a stream
         self._history = history  # of earlier streams
         self._clock = clock
-        self._plain = most_preferred()  # the algorithm that runs if the model is not asked
+        self._plain = most_preferred()  # the algorithm that runs if the model is not used
         self._finished = Telemetry()  # of the joins before the one that runs now
         self._join: StreamJoin | None = None  # that runs now
         self._retune: Retune | None = None  # why the last join ended, if the stream goes on
         self._widths: Widths | None = None  # of the stream's columns, by its first rows
-        self._tuner: Tuner | None = None  # once the model was asked
+        self._tuner: Tuner | None = None  # once the model was used
         self.ledger = MemoryLedger(budget_bytes)
         self.changes: list[Change] = []  # every choice, the first one included
 
@@ -229,7 +229,7 @@ class SelfTuningJoin:
         return make_operator(name, *about, split, self._opened)
 
     def _choose(self, source: SampledSource, rate: float | None) -> Chosen | None:
-        """Return what to run next; None where the model is not asked."""
+        """Return what to run next; None if the model is not used."""
         if self._widths is None:
             self._widths = Widths.of(self._first_rows(source.peek()))
         if not self._reader.row_count:

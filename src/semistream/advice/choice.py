@@ -36,7 +36,7 @@ def _preference(name: str) -> int:
 
 
 def most_preferred() -> str:
-    """Return the algorithm to take if nothing speaks for another one."""
+    """Return the algorithm to run if the model is not used."""
     return min(CHOICES, key=_preference)
 
 

@@ -53,7 +53,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the model says. Print it, or take its fields."""
+    """What the model predicts. Print it, or use its fields."""
 
     relation: str
     rows: int

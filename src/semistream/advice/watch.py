@@ -77,8 +77,10 @@ class Watch:
 
     def _restart(self) -> None:
         """Note where everything stands, for the next look."""
-        self._looked_s = self._clock()
+        self._looked_s = self._clock()  # for the overhead
+        # For the arrival rate.
         self._since_s, self._waited_s = self._source.now_s(), self._source.waited_s
+        # For the tuples that have passed the window.
         self._rows, self._hits = self._source.row_count, self._join.telemetry.front_hits
         self._source.forget_sample()
 

@@ -90,7 +90,7 @@ class _Search:
     conditions: Conditions
 
     def step(self, best: Tuned, steps: tuple[float, ...]) -> Tuned:
-        """Return the best of the splits that differ from one in each dimension in turn."""
+        """Return the best of the splits around one, dimension by dimension."""
         if not self.model.rules.reads_one_page:
             fitting = max(1, most_pages(self.sizes, self.budget_bytes))
             counts = _page_counts(best, steps, fitting, self.sizes.page_count)

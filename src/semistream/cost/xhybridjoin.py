@@ -1,4 +1,4 @@
-"""The cost of X-HYBRIDJOIN: HYBRIDJOIN's, behind the pages that stay in memory."""
+"""The cost of X-HYBRIDJOIN: HYBRIDJOIN's, behind the pages that are pinned in memory."""
 
 import numpy as np
 
