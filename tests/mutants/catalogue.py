@@ -395,14 +395,14 @@ MUTANTS = (
     # advice
     Mutant(
         "auto: the batch at which it changes its mind is lost",
-        "advice/auto.py",
+        "advice/sampling.py",
         "self._pending = batch\n",
         "self._pending = None\n",
         short("auto"),
     ),
     Mutant(
         "auto: any demand is another one",
-        "advice/auto.py",
+        "advice/watch.py",
         "max(moves) > _MOVED",
         "max(moves) >= 0",
         ("tests/unit/test_auto.py::test_choices_are_remembered",),

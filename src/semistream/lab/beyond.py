@@ -50,8 +50,8 @@ def _bench(lab: Lab, device: str) -> Bench:
             built.relation,
             built.workload,
             device,
-            warm_turns=2.0,
-            turns=1.0,
+            warm_cycles=2.0,
+            cycles=1.0,
             batch_rows=4096,
             times=times,
         )
@@ -84,7 +84,7 @@ def _rate(bench: Bench, algorithm: str, share: float, exponent: float) -> float:
     if algorithm == _OFFLINE:
         rate = _offline_rate(bench, share, exponent)
     else:
-        rate = bench.measure(*_tuned(bench, algorithm, share, exponent))[2]
+        rate = bench.measure(*_tuned(bench, algorithm, share, exponent)).rate
     return 1 / (1 / rate + COMPUTING_S)
 
 
@@ -97,7 +97,7 @@ def _offline_rate(bench: Bench, share: float, exponent: float) -> float:
     """Return the offline bound's rate over the middle of a stream that is known as a whole."""
     tuned = bench.tuned("cmeshjoin", share, exponent).tuned
     if not tuned.cached_rows:  # not even the best cache pays
-        return bench.measure(*_tuned(bench, "meshjoin", share, exponent))[2]
+        return bench.measure(*_tuned(bench, "meshjoin", share, exponent)).rate
     assert bench.device is not None
     device = bench.new_device(bench.device)
     relation = bench.relation.read_by(Reading(device))

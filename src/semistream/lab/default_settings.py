@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure as Canvas
 
+from semistream.advice.measure import Measured
 from semistream.budget.split import Split
 from semistream.lab.charts import STATED, Lines, Stated, legend, state
 from semistream.lab.claims import Claim, Row, Table
@@ -18,7 +19,7 @@ from semistream.lab.equations.meshjoin import DEFAULT_DISK_BUFFER_BYTES
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.findings import default_settings as findings
 from semistream.lab.meshjoin import synthetic
-from semistream.lab.rig import Measured, Rig
+from semistream.lab.rig import Rig
 
 PAPER = "meshjoin-default-settings"
 _PAGE_BYTES = 8_192

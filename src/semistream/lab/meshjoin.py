@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from semistream.advice.measure import Measured
 from semistream.budget.split import Split
 from semistream.lab.charts import Lines, Stated
 from semistream.lab.claims import Claim, Row
@@ -14,7 +15,7 @@ from semistream.lab.equations import meshjoin as printed
 from semistream.lab.equations.symbols import Symbols
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.findings import meshjoin as findings
-from semistream.lab.rig import Measured, Rig
+from semistream.lab.rig import Rig
 from semistream.relation.device import EmulatedDevice
 from semistream.workload.synthetic import Synthetic
 
