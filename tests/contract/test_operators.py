@@ -62,8 +62,8 @@ def test_oracle_when_memory_is_short(algorithm: str, monkeypatch: pytest.MonkeyP
     The same workloads in every run, so that what occurs is the same, too.
     """
     # `auto` looks at the demand that often; on an emulated device it does not watch the clock.
-    monkeypatch.setattr("semistream.advice.auto.SAMPLE_ROWS", 512)
-    monkeypatch.setattr("semistream.advice.auto._ROWS_PER_BATCH", 128)
+    monkeypatch.setattr("semistream.advice.sampling.SAMPLE_ROWS", 512)
+    monkeypatch.setattr("semistream.advice.sampling._ROWS_PER_BATCH", 128)
     occurred: Counter[str] = Counter()
     for workload, factor in workloads_of(algorithm):
         _, table = workload.tables()

@@ -52,7 +52,7 @@ def conditions(relation: ss.Relation, spec: JoinSpec) -> Conditions:
 
 @pytest.fixture
 def newcomer(monkeypatch: pytest.MonkeyPatch) -> str:
-    """An algorithm that is just as good as HYBRIDJOIN, but is the last to be taken."""
+    """An algorithm that is just as good as HYBRIDJOIN, but the least preferred."""
     record = replace(ALGORITHMS["hybridjoin"], name="newjoin", preference=99)
     monkeypatch.setitem(ALGORITHMS, "newjoin", record)
     monkeypatch.setitem(MODELS, "newjoin", MODELS["hybridjoin"])

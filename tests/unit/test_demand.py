@@ -49,7 +49,7 @@ def test_hit_ratios_from_a_sample(exponent: float) -> None:
 
 
 def test_hit_curve_is_the_samples_where_it_is_no_zipf() -> None:
-    """Nine of ten tuples ask for a thousand keys, equally often; the others for any."""
+    """Nine of ten tuples request a thousand keys, equally often; the others any."""
     rng = np.random.default_rng(1)
     is_hot = rng.random(60_000) < 0.9
     keys = np.where(is_hot, rng.integers(0, 1_000, 60_000), rng.integers(0, KEYS, 60_000))
@@ -87,7 +87,7 @@ def test_poisson_below_is_the_sum_of_its_terms() -> None:
 
 
 def test_a_sample_knows_where_its_keys_lie(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    """Of a table of which only the first fifth is asked for, the other pages have no demand."""
+    """Of a table of which only the first fifth is requested, the other pages have no demand."""
     table = pa.table({"k": np.arange(20_000), "v": np.arange(20_000)})
     relation = ss.build_relation(table, tmp_path / "r", key="k", partitions=1, page_size=2048)
     reader = relation.reader([])

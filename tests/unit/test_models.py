@@ -40,7 +40,7 @@ EXPONENTS = (0.0, 1.0)
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     folder = tmp_path_factory.mktemp("bench")
-    return Bench.build(folder, 100_000, "hdd-2007", warm_turns=4, turns=3, batch_rows=2048)
+    return Bench.build(folder, 100_000, "hdd-2007", warm_cycles=4, cycles=3, batch_rows=2048)
 
 
 def test_every_algorithm_has_a_model() -> None:
@@ -182,7 +182,7 @@ def test_an_io_curve_goes_on_straight() -> None:
 def test_usual_splits_are_kept_without_wishes(bench: Bench) -> None:
     sizes, budget = bench.advisor.sizes("cmeshjoin"), bench.budget(0.1)
     usual = MODELS["cmeshjoin"].rules.settings(sizes, budget, USUAL)
-    operator_plan = bench.measure("cmeshjoin", 0.1, 0.0)[1]
+    operator_plan = bench.measure("cmeshjoin", 0.1, 0.0).plan
     assert usual == (operator_plan.settings, operator_plan.cached_rows)
     wished = MODELS["cmeshjoin"].rules.settings(
         sizes, budget, Split(pages_per_read=5, front_bytes=0)
@@ -224,14 +224,14 @@ def test_tuning_keeps_an_output_buffer(bench: Bench) -> None:
 
 
 def test_a_load_with_most_of_the_stream_serves_its_slots_once() -> None:
-    """Who fills the room up after it was read has just missed it."""
+    """Tuples that fill up the window after it was read have just missed it."""
     layout = Layout(100, 10_000, 800.0, (), 100.0, whole_pages=True)
     factors = CostFactors(IoCurve((0, 1000), (0.01, 0.011)))
     settings = IndexJoinSettings(pages_per_read=1, waiting_tuples=10_000, output_rows=1_000)
     even = Conditions(layout, Demand.zipf(0.0, 10_000), factors, POLICY)
     shares = np.full(100, 0.4 / 99)
     shares[0] = 0.6
-    served = [predict(c, settings).tuples_per_loop for c in (even, even.asking_pages(shares))]
+    served = [predict(c, settings).tuples_per_loop for c in (even, even.with_page_shares(shares))]
     assert served[0] == pytest.approx(2 * 10_000 / 101, rel=0.05)
     assert served[1] / served[0] == pytest.approx(1 / (1 + 0.36), rel=0.1)
 

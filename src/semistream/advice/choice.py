@@ -1,4 +1,4 @@
-"""The choice: each algorithm with its best split of a budget, ranked by the rate it is worth."""
+"""The choice: each algorithm with its best split of a budget, ranked by predicted rate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,21 +18,26 @@ from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
-RESIDENT = "resident"
+RESIDENT = ALGORITHMS["resident"].name
 # What `auto` chooses from.
 CHOICES = tuple(
     a.name for a in ALGORITHMS.values() if a.family != "bound" and not a.one_tuple_at_a_time
 )
-# For a stream that fits the window: no cache would be warm before it ends, and no window half full.
+# For a stream that fits the window: it ends before a cache is warm or a window half full.
 SHORT_CHOICES = tuple(a.name for a in ALGORITHMS.values() if a.suits_short_streams)
-# After a coarse survey, only what comes this close to the best is tuned further.
+# After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
-# Options this close to the best are equal, as far as the model can tell.
+# Options with this share of the best rate are equal, as far as the model can tell.
 _AS_GOOD = 0.995
 
 
 def _preference(name: str) -> int:
     return ALGORITHMS[name].preference
+
+
+def most_preferred() -> str:
+    """Return the algorithm to run if the model is not used."""
+    return min(CHOICES, key=_preference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class Advisor:
         self._relation, self._spec = relation, spec
         self._widths = widths
         self._reader = reader or reader_for(relation, spec, partition)
-        self._sizes: dict[tuple[bool, bool], Sizes] = {}  # by kind of join
+        self._sizes: dict[tuple[bool, bool], Sizes] = {}  # by: is a scan, has a front stage
 
     def fits(self, budget_bytes: int) -> bool:
         """Return whether R with the columns that are read fits a budget."""
@@ -71,26 +76,24 @@ class Advisor:
 
     @property
     def row_count(self) -> int:
-        """How many rows R has, or the partition of it that is joined."""
+        """The number of rows of R, or of the partition of it that is joined."""
         return self._reader.row_count
 
     @property
     def resident_bytes(self) -> int:
-        """What it takes to hold R, or the partition of it that is joined."""
+        """The memory to hold R, or the partition of it that is joined."""
         columns = read_columns(self._relation, self._spec)
         return resident.least_memory_bytes(self._reader, columns)
 
     def sizes(self, name: str) -> Sizes:
         """Return the sizes of an algorithm's parts."""
-        kind = (ALGORITHMS[name].family == "scan", ALGORITHMS[name].has_front)
+        is_scan, has_front = ALGORITHMS[name].family == "scan", ALGORITHMS[name].has_front
+        kind = (is_scan, has_front)
         if kind not in self._sizes:
-            self._sizes[kind] = self._size_up(name)
+            sizing = Sizing.of(self._relation, self._spec, self._reader, has_front)
+            size_up = sizing.for_scan if is_scan else sizing.for_index
+            self._sizes[kind] = size_up(self._widths)
         return self._sizes[kind]
-
-    def _size_up(self, name: str) -> Sizes:
-        about = ALGORITHMS[name]
-        sizing = Sizing.of(self._relation, self._spec, self._reader, about.has_front)
-        return (sizing.for_scan if about.family == "scan" else sizing.for_index)(self._widths)
 
     def rank(
         self, budget_bytes: int, conditions: Conditions, names: Sequence[str] = CHOICES

@@ -1,9 +1,9 @@
-"""`explain`: what a budget buys, before anything runs.
+"""`explain`: the throughput that a budget buys, before anything runs.
 
 For a relation, a budget, a rate and a skew (or a sample of the stream): the algorithms ranked by
-their predicted rates, how the best one splits the budget, how long a tuple stays, what half and
-twice the budget would buy, the least budget that holds the rate, and when something simpler is as
-good.
+their predicted rates, how the best one splits the budget, the latency of a tuple, the rates of half
+and twice the budget, the least budget that holds the rate, and when something simpler performs as
+well.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,36 +43,36 @@ class Row:
 
     algorithm: str
     tuples_per_s: float
-    hit_ratio: float  # settled by the front stage or by pinned pages
+    hit_ratio: float  # resolved by the front stage or by pinned pages
     pages_per_read: int
     waiting_tuples: int
-    stay_s: float
-    waiting_s: float | None  # until enough have come for a loop, at the rate that was given
+    latency_s: float  # between the arrival of a tuple and its last match, on average
+    waiting_s: float | None  # until a loop has enough tuples, at the rate that was given
     pages_per_tuple: float
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the model says. Print it, or take its fields."""
+    """What the model predicts. Print it, or use its fields."""
 
     relation: str
     rows: int
     relation_bytes: int
     memory_bytes: int
-    tasks: int  # the budget is shared by so many, one for each partition
+    tasks: int  # that share the budget, one for each partition
     rate: float | None
     skew: float
     skew_from: str
     algorithm: str
     ranking: tuple[Row, ...]
     split: dict[str, int]  # bytes by part, of one task
-    other_budgets: dict[int, float]  # rates that half and twice the budget would buy
+    other_budgets: dict[int, float]  # rates of half and twice the budget
     least_memory_bytes: int | None  # that holds the rate; None if none does, or no rate was given
     resident_bytes: int  # to hold all of R with the columns that are read
     scan_s: float  # to read the columns of R once, and hash its rows
-    even_rows: float | None  # in a micro-batch of more rows, reading all of R is as good
+    even_rows: float | None  # in larger micro-batches, reading all of R is as fast
     calibrated: str
-    sureness: float  # typical deviation of the cost factors
+    typical_error: float  # of the cost factors, relative; 0 if there was one run each
 
     @property
     def tuples_per_s(self) -> float:
@@ -90,7 +90,7 @@ class Explanation:
         draw(self, path)
 
     def __str__(self) -> str:
-        """Return a page for people."""
+        """Return the explanation as text."""
         return "\n".join([*self._heading(), "", *self._table(), "", *self._findings()])
 
     def _heading(self) -> list[str]:
@@ -105,7 +105,16 @@ class Explanation:
         ]
 
     def _table(self) -> list[str]:
-        titles = ["algorithm", "tuples/s", "of best", "hits", "b", "window", "stay", "pages/tuple"]
+        titles = [
+            "algorithm",
+            "tuples/s",
+            "of best",
+            "hits",
+            "pages/read",
+            "window",
+            "latency",
+            "pages/tuple",
+        ]
         titles += ["wait"] * bool(self.rate)
         lines = [
             [
@@ -115,7 +124,7 @@ class Explanation:
                 f"{row.hit_ratio:.0%}",
                 f"{row.pages_per_read:,}",
                 f"{row.waiting_tuples:,}",
-                _seconds(row.stay_s),
+                _seconds(row.latency_s),
                 f"{row.pages_per_tuple:.2g}",
                 *([] if row.waiting_s is None else [_seconds(row.waiting_s)]),
             ]
@@ -127,7 +136,7 @@ class Explanation:
     def _findings(self) -> list[str]:
         parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.split.items())
         said = [
-            f"auto takes {self.algorithm}"
+            f"auto chooses {self.algorithm}"
             + (f"; each task splits its memory into {parts}." if parts else "."),
             "Another budget: "
             + ", ".join(
@@ -140,16 +149,16 @@ class Explanation:
             said.append(self._about_rate(self.rate))
         said.append(
             f"A broadcast needs {format_bytes(self.resident_bytes)} in every executor at least; "
-            "where that is to spare, it is as good."
+            "if you can afford that, it performs as well."
         )
         if self.even_rows is not None:
             said.append(
                 f"Plain Spark reads and hashes all of R in every micro-batch, "
-                f"{_seconds(self.scan_s)} for each task at the very least: it cannot be as good "
-                f"below {self.even_rows:,.0f} rows a micro-batch."
+                f"at least {_seconds(self.scan_s)} for each task: plain Spark catches up only "
+                f"above {self.even_rows:,.0f} rows per micro-batch."
             )
-        sure = f"typically within {self.sureness:.0%}" if self.sureness else "one run each"
-        said.append(f"Cost factors: {self.calibrated}, {sure}.")
+        error = f"typical error {self.typical_error:.0%}" if self.typical_error else "one run each"
+        said.append(f"Cost factors: {self.calibrated}, {error}.")
         return said
 
     def _about_rate(self, rate: float) -> str:
@@ -176,7 +185,7 @@ def explain(
     """Return what the model says of a join; see `Explanation`.
 
     Without a `sample` of the stream its rows are taken to be key, quantity and price. Without
-    `skew`, a Zipf exponent, and without a sample the keys are taken to be asked for equally often,
+    `skew`, a Zipf exponent, and without a sample all keys are taken to be requested equally often,
     which is the least favourable case.
     """
     if sample is not None and skew is not None:
@@ -202,6 +211,8 @@ def _spec(
 
 
 class _Explainer:
+    """Asks the model about one join at any budget."""
+
     def __init__(
         self,
         relation: Relation,
@@ -213,7 +224,7 @@ class _Explainer:
         self._calibration = calibration
         # As on Spark: a task for each partition, each with its share of the budget.
         self._tasks = relation.partition_count
-        self._partition = largest_partition(relation)
+        self._partition = largest_partition(relation)  # stands for all
         widths = stream_widths(relation, spec, sample)
         self._advisor = Advisor(relation, spec, widths, self._partition)
 
@@ -222,10 +233,7 @@ class _Explainer:
         demand, skew_from = self._demand(skew)
         reader = reader_for(relation, self._spec, self._partition)
         layout = layout_of(reader, read_columns(relation, self._spec))
-        device = relation.reading.device
-        factors = self._calibration.factors
-        if device is not None:
-            factors = factors.with_device(*device.costs)
+        factors = self._calibration.factors_on(relation.reading.device)
         conditions = Conditions(layout, demand, factors, POLICY)
         budget = memory_bytes // tasks
         options = self._advisor.rank(budget, conditions, tuple(MODELS))
@@ -234,7 +242,7 @@ class _Explainer:
         if resident_bytes <= budget:
             ranking.insert(0, self._resident_row(rate))
         best = options[0]
-        # Any join that begins with all of R reads it and puts its rows somewhere, at the least.
+        # Any join that begins with all of R has to read it and to store its rows.
         scan_s = factors.io(layout.page_count * (layout.code_bytes + sum(layout.part_bytes)))
         scan_s += layout.row_count * factors.index[-1].append_s
         spared = 1 / ranking[0].tuples_per_s - factors.resident_s / tasks
@@ -258,7 +266,7 @@ class _Explainer:
             even_rows=scan_s / spared if spared > 0 and not is_resident else None,
             calibrated=f"measured {self._calibration.measured} on {self._calibration.host}"
             + (" (briefly)" if self._calibration.is_brief else ""),
-            sureness=self._calibration.typical_deviation,
+            typical_error=self._calibration.typical_error,
         )
 
     def _demand(self, skew: float | None) -> tuple[Demand, str]:
@@ -279,7 +287,7 @@ class _Explainer:
             predicted.hit_ratio,
             tuned.settings.pages_per_read,
             tuned.settings.places,
-            predicted.stay_s,
+            predicted.latency_s,
             None if rate is None else predicted.waiting_s(rate / self._tasks),
             predicted.pages_per_tuple,
         )
@@ -288,7 +296,7 @@ class _Explainer:
         predicted = resident.predict(self._calibration.factors)
         waiting_s = None if arrivals is None else 0.0
         rate = predicted.rate * self._tasks
-        return Row(RESIDENT, rate, predicted.hit_ratio, 0, 0, predicted.stay_s, waiting_s, 0.0)
+        return Row(RESIDENT, rate, predicted.hit_ratio, 0, 0, predicted.latency_s, waiting_s, 0.0)
 
     def _split(self, option: Option, budget_bytes: int) -> dict[str, int]:
         sizes: Sizes = self._advisor.sizes(option.name)
@@ -321,10 +329,10 @@ class _Explainer:
         if rate is None:
             return None
         most = self._advisor.resident_bytes
-        wanted = rate / self._tasks
+        task_rate = rate / self._tasks
         sizes = self._advisor.sizes(name)
-        least = least_budget(MODELS[name], sizes, conditions, wanted, most)
-        if least is None and wanted <= resident.predict(conditions.factors).rate:
+        least = least_budget(MODELS[name], sizes, conditions, task_rate, most)
+        if least is None and task_rate <= resident.predict(conditions.factors).rate:
             least = most
         return None if least is None else least * self._tasks
 
@@ -335,7 +343,7 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def _seconds(seconds: float) -> str:
-    """Return a time for people.
+    """Return a time with a unit that suits it.
 
     >>> _seconds(0.00042), _seconds(0.112), _seconds(3.21)
     ('0.42 ms', '112 ms', '3.2 s')

@@ -1,4 +1,4 @@
-"""The chart of an explanation: what each algorithm is worth, and what other budgets would buy."""
+"""The chart of an explanation: the rate of each algorithm, and the rates of other budgets."""
 
 from os import PathLike
 

@@ -1,4 +1,4 @@
-"""What the models need to know of a relation and a stream, read off the real ones."""
+"""The inputs of the models: layout, widths and demand, read from a real relation and stream."""
 
 from collections.abc import Sequence
 
@@ -18,11 +18,11 @@ from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
 _SIZED_ROWS = 4_096
-_UNKNOWN_VALUE_BYTES = 16.0  # of a text nobody has seen
+_UNKNOWN_VALUE_BYTES = 16.0  # assumed for a text without a sample
 
 
 def layout_of(reader: PageReader, columns: Sequence[str]) -> Layout:
-    """Return how the pages of a reader lie, for a join that fetches some columns."""
+    """Return the layout of a reader's pages, for a join that fetches some columns."""
     schema, pages = reader.manifest.schema, max(1, reader.page_count)
     indexes = [schema.get_field_index(column) for column in columns]
     stored = [i for i in indexes if i in reader.manifest.stored_fields]
@@ -40,7 +40,7 @@ def layout_of(reader: PageReader, columns: Sequence[str]) -> Layout:
 
 
 def largest_partition(relation: Relation) -> int | None:
-    """Return the partition whose task has most to do; None if there is only one."""
+    """Return the partition with most rows; None if there is only one."""
     sizes = [p.row_count for p in relation.manifest.partitions]
     return sizes.index(max(sizes)) if len(sizes) > 1 else None
 
@@ -53,7 +53,7 @@ def reader_for(relation: Relation, spec: JoinSpec, partition: int | None = None)
 
 
 def stream_widths(relation: Relation, spec: JoinSpec, sample: pa.Table | None = None) -> Widths:
-    """Return how wide the values of each stream column are: by a sample, or as R's keys are."""
+    """Return the width of each stream column's values: by a sample, or by R's keys."""
     if sample is not None and sample.num_rows:
         return Widths.of(plain_batch(sample[:_SIZED_ROWS].combine_chunks().to_batches()[0]))
     reader = relation.reader(list(relation.key))
@@ -91,5 +91,5 @@ def demand_of(codes: NDArray[np.int64], reader: PageReader) -> Demand:
     keys, counts = np.unique(codes, return_counts=True)
     if not len(keys):
         return Demand.zipf(0.0, max(1, reader.row_count))
-    homes = PageIndex(reader).homes(keys)
-    return Demand.from_counts(counts, reader.row_count, homes, reader.page_count)
+    pages = PageIndex(reader).pages(keys)
+    return Demand.from_counts(counts, reader.row_count, pages, reader.page_count)

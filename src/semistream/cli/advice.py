@@ -79,13 +79,13 @@ def _show(calibration: Calibration, console: Console) -> None:
     console.print(reading)
     waiting = calibration.waiting_bytes
     console.print(
-        f"A stream tuple of {calibration.stream_bytes:.0f} bytes takes {waiting['scan']:.0f} while "
+        f"A stream tuple of {calibration.stream_bytes:.0f} bytes needs {waiting['scan']:.0f} while "
         f"it waits in a scan join (fudge factor {calibration.fudge('scan'):.2f}) and "
         f"{waiting['index']:.0f} in an index join ({calibration.fudge('index'):.2f})"
     )
     console.print(
         f"{calibration.device} of {calibration.host}, in {calibration.seconds:.0f} s; the factors "
-        f"are typically within {calibration.typical_deviation:.0%}, reading within "
+        f"are typically within {calibration.typical_error:.0%}, reading within "
         f"{calibration.deviation['io']:.0%}"
     )
 
@@ -103,7 +103,7 @@ def run_explain(
     as_json: bool,
     plot: Path | None,
 ) -> int:
-    """Print what a budget buys."""
+    """Print the throughput that a budget buys."""
     relation = Relation.open(location)
     if device is not None:
         relation = relation.read_by(Reading(EmulatedDevice.named(device)))

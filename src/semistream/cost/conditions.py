@@ -1,4 +1,4 @@
-"""What a prediction rests on besides the settings: how R lies on disk, the demand, the factors."""
+"""The inputs of a prediction besides the settings: R's layout on disk, demand, cost factors."""
 
 from dataclasses import dataclass, field, replace
 
@@ -6,44 +6,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.budget.frontsizes import FrontPolicy
+from semistream.budget.pagesizes import READ_THROUGH_PAGES
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 
 Floats = NDArray[np.float64]
-# Pages between two hits that are cheaper to read along than to skip with another request.
-READ_THROUGH_PAGES = 2
-# Of a large R, so many loads, or so many pages, are looked at closely.
+# Of a large R, only this number of loads, or of pages, is computed exactly.
 _FEW_LOADS = 128
 _FEW_PAGES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How R lies on disk, as far as reading it costs.
-
-    ====================  ===============================================================
-    field                 symbol
-    ====================  ===============================================================
-    `page_count`          N_R
-    `row_count`           R_t
-    `code_bytes`          what of v_P every read takes: a page's key codes
-    `part_bytes`          what of v_P a page with a match takes on top, request by request
-    `pages_per_stretch`   (ours) after so many pages a part is broken off in the file
-    `rows_per_key`        (ours) rows that a key has on average
-    ====================  ===============================================================
-    """
+    """The layout of R on disk, as far as the cost of reading depends on it."""
 
     page_count: int
     row_count: int
-    code_bytes: float
-    part_bytes: tuple[float, ...]
-    pages_per_stretch: float
+    code_bytes: float  # of a page's key codes, which every read needs
+    part_bytes: tuple[float, ...]  # of a page's other parts: a request each, if the page matches
+    pages_per_stretch: float  # pages of a part that are contiguous in the file
     whole_pages: bool = False  # read all parts of each page at once, as the papers do
-    rows_per_key: float = 1.0
+    rows_per_key: float = 1.0  # on average
 
     @property
     def rows_per_page(self) -> float:
-        """v_P / v_R: how many rows a page has."""
+        """v_P / v_R: the rows of a page."""
         return self.row_count / max(1, self.page_count)
 
 
@@ -55,21 +42,22 @@ class Conditions:
     demand: Demand
     factors: CostFactors
     front: FrontPolicy  # of the front stage, for the algorithms that have one
-    match_share: float = 1.0  # σ: how many of the tuples find a match
+    match_share: float = 1.0  # σ: the share of the tuples that find a match
+    # The shares of the pages, once they are computed.
     _pages: list[Floats] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def page_shares(self) -> Floats:
-        """The share of the stream that each page is asked for."""
+        """The share of the stream that belongs to each page."""
         if not self._pages:
             self._pages.append(self.demand.by_page(self.layout.page_count))
         return self._pages[0]
 
-    def asking(self, demand: Demand) -> "Conditions":
+    def with_demand(self, demand: Demand) -> "Conditions":
         """Return the same conditions with another demand."""
         return replace(self, demand=demand, _pages=[])
 
-    def asking_pages(self, shares: Floats) -> "Conditions":
+    def with_page_shares(self, shares: Floats) -> "Conditions":
         """Return the same conditions with other shares of the pages."""
         return replace(self, _pages=[shares])
 
@@ -99,17 +87,17 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Loads:
-    """The loads of a turn of R: what of their pages is fetched, and in how many pieces."""
+    """The loads of a cycle of R: what of their pages is fetched, and in how many pieces."""
 
     pages: float  # of a load, on average
     touched: Floats  # for each load (a row), the probability that each of its pages has a match
     matches: Floats  # of each load
-    output_rows: float  # matches that are dealt with at a time
+    output_rows: float  # matches of a piece
     often: Floats | None = None  # how often each load is made; equally often unless given
-    are_scattered: bool = False  # one load does not go on where the one before ended
+    are_scattered: bool = False  # a load does not continue where the one before ended
 
     def thinned(self) -> "Loads":
-        """Return few enough loads to look at: those with most matches, and some of the others."""
+        """Return fewer loads to compute: those with most matches, and some of the others."""
         count, pages = self.touched.shape
         kept = max(_FEW_LOADS, _FEW_PAGES // pages)
         if count <= 2 * kept:
@@ -126,7 +114,7 @@ class Loads:
         )
 
     def runs(self) -> tuple[Floats, Floats]:
-        """Return for each load how many runs of pages are fetched, and how many pages."""
+        """Return for each load the number of runs of pages that are fetched, and of pages."""
         touched = self.touched
         count, pages = touched.shape
         at = READ_THROUGH_PAGES + 1
@@ -141,13 +129,13 @@ class Loads:
         gap_of_two = shifted(-1) * (1 - shifted(1)) * shifted(2)
         gap_of_two = gap_of_two + shifted(-2) * (1 - shifted(-1)) * shifted(1)
         along = (1 - touched) * (gap_of_one + gap_of_two)
-        # Where one piece ends and the next begins, a run is cut, in the middle of a page.
+        # Where one piece ends and the next begins, a run is cut in the middle of a page.
         cuts = _pieces(self.matches, self.output_rows) - 1
         return starts.sum(axis=1) + cuts, (touched + along).sum(axis=1) + cuts
 
 
 def _pieces(matches: Floats, output_rows: float) -> Floats:
-    """Return in how many pieces Poisson-distributed matches are dealt with, at least one."""
+    """Return in how many pieces Poisson-distributed matches are processed, at least one."""
     pieces = matches / output_rows
     spread = np.sqrt(np.maximum(matches, 1e-9)) / output_rows
     whole = np.floor(pieces)
@@ -158,12 +146,12 @@ def _pieces(matches: Floats, output_rows: float) -> Floats:
 
 
 def _above(deviations: Floats) -> Floats:
-    """Return the probability that a normal variable is above its mean less so many deviations."""
+    """Return the probability that a normal variable is above its mean minus `deviations`."""
     return np.asarray(1 / (1 + np.exp(-1.702 * np.clip(deviations, -40, 40))), np.float64)
 
 
 def in_loads(shares: Floats, pages: int) -> Floats:
-    """Return page shares cut into loads of so many pages, the last one filled up with nothing."""
+    """Return page shares cut into loads of `pages` pages, the last one padded with zeros."""
     loads = -(-len(shares) // pages)
     padded = np.zeros(loads * pages)
     padded[: len(shares)] = shares

@@ -1,12 +1,12 @@
-"""Which keys a stream asks for, and how often: the skew that every prediction depends on.
+"""Which keys a stream requests, and how often: the skew that every prediction depends on.
 
-A `Demand` lists keys from the most asked for to the least: the first ones each for itself, the
-long tail in classes of about equal ones. It comes from a Zipf exponent, which is all that the
+A `Demand` lists keys from the most requested to the least: the first ones one by one, the long tail
+in classes of about equal ones. It comes from a Zipf exponent, which is all that the
 papers consider, or from a sample of the stream: then its head is what was counted, and only the
 tail, where a sample sees most keys once or never, is extrapolated.
 
-Where the keys lie matters to the joins that read pages by index. A sample knows the home pages of
-its keys; without one, popular keys are taken to lie anywhere.
+The joins that read pages by index depend on the pages of the keys. A sample knows the pages of its
+keys; without one, popular keys are assumed to be anywhere.
 """
 
 from collections.abc import Callable
@@ -35,14 +35,14 @@ _SEED = 20_07
 
 @dataclass(frozen=True)
 class Demand:
-    """Shares of the stream by key, most asked for first; all of them add up to one."""
+    """Shares of the stream by key, most requested first; all of them add up to one."""
 
     key_count: int
     head: Floats  # one share for each of the first keys
     tail: Floats  # share of each key of a class
     tail_counts: Floats  # keys of the class
     exponent: float  # the Zipf exponent that describes it best
-    head_pages: Ints | None = None
+    head_pages: Ints | None = None  # the page of each of the first keys, if known
     tail_density: Floats | None = field(default=None, repr=False)  # of the tail, by page; sums to 1
 
     @classmethod
@@ -68,9 +68,9 @@ class Demand:
         pages: Ints | None = None,
         page_count: int = 0,
     ) -> "Demand":
-        """Return the demand behind a sample in which different keys were counted so often.
+        """Return the demand behind a sample with these counts of its different keys.
 
-        With the home page of each of these keys the demand also knows where it lies.
+        With the page of each of these keys the demand also knows the shares of the pages.
         """
         order = np.argsort(-counts, kind="stable")
         counts = counts[order]
@@ -91,7 +91,7 @@ class Demand:
         density = None
         if pages is not None and len(rest):
             density = _density(np.repeat(pages[order][is_head:], rest), page_count)
-        # What the tail has for its own first keys counts as tail: where they lie is not known.
+        # The first keys of the tail count as tail, too: their pages are not known.
         return cls(
             key_count,
             head,
@@ -103,7 +103,7 @@ class Demand:
         )
 
     def hit_ratio(self, keys: float) -> float:
-        """Return p_N: the share of the stream that asks for the first so many keys.
+        """Return p_N: the share of the stream that requests the first `keys` keys.
 
         Equation 1 of `cmeshjoin-front-stage.txt`, for any demand.
         """
@@ -112,15 +112,15 @@ class Demand:
     def cached_share(self, sets: int, ways: int) -> tuple[float, "Demand"]:
         """Return the hit ratio of a set-associative cache that keeps the first, and what is left.
 
-        A key has a place if fewer than `ways` keys that are asked for more share its set; how many
-        do is Poisson-distributed.
+        A key has a place if fewer than `ways` more requested keys share its set; their number is
+        Poisson-distributed.
         """
         _, counts = self._classes
         middle = np.cumsum(counts) - counts / 2
         return self._without(poisson_below(ways, np.maximum(0.0, middle - 0.5) / max(1, sets)))
 
     def first_come_share(self, rows: int) -> tuple[float, "Demand"]:
-        """Return the same for a cache that keeps whichever keys came first until it was full."""
+        """Return the same for a cache that keeps the keys that came first, until it was full."""
         shares, counts = self._classes
 
         def free(log_arrivals: float) -> float:
@@ -140,7 +140,7 @@ class Demand:
         return hits, replace(self, head=left[:split], tail=left[split:])
 
     def by_page(self, page_count: int) -> Floats:
-        """Return the share of the stream that each page is asked for."""
+        """Return the share of the stream that belongs to each page."""
         tail_share = float((self.tail * self.tail_counts).sum())
         density = self.tail_density
         pages: Floats = (
@@ -167,10 +167,10 @@ class Demand:
 
 
 def fit_exponent(distinct: int, draws: int, key_count: int, behind: int = 0) -> float:
-    """Return the Zipf exponent at which so many draws bring so many different keys.
+    """Return the Zipf exponent at which `draws` draws are expected to have `distinct` keys.
 
-    The keys are those of ranks ``behind + 1 … key_count``. How many different ones a sample has is
-    known exactly, which no key's rank is.
+    The keys are those of ranks ``behind + 1 … key_count``. The number of different keys of a sample
+    is known exactly; the rank of a key is not.
     """
     if draws < 2 or distinct < 1 or key_count - behind < 2:
         return 0.0
@@ -182,7 +182,7 @@ def fit_exponent(distinct: int, draws: int, key_count: int, behind: int = 0) -> 
         seen += (-np.expm1(-draws * tail / total) * counts).sum()
         return float(seen - distinct)
 
-    # So few keys too many come together by chance: it cannot be told from no skew at all.
+    # A difference this small may be chance: it cannot be told from no skew at all.
     if surplus(0.0) <= 2 * (draws - distinct) ** 0.5:
         return 0.0
     return falling_root(surplus, 0.0, _MOST_EXPONENT)
@@ -200,7 +200,7 @@ def falling_root(function: Callable[[float], float], low: float, high: float) ->
 
 
 def poisson_below(count: int, mean: Floats) -> Floats:
-    """Return the probability of fewer than `count` events where so many are expected.
+    """Return the probability of fewer than `count` events if `mean` are expected.
 
     >>> poisson_below(1, np.array([0.0, 1.0])).round(3).tolist()
     [1.0, 0.368]
@@ -238,7 +238,7 @@ def _power_sums(exponent: float, bounds: Floats) -> Floats:
 
 
 def _density(pages: Ints, page_count: int) -> Floats:
-    """Return how draws spread over pages, evenly within stretches of so many draws each."""
+    """Return how draws spread over pages, evenly within stretches of as many draws each."""
     pages = np.sort(pages)
     edges = pages[_DRAWS_PER_STRETCH::_DRAWS_PER_STRETCH]
     bounds = np.unique(np.concatenate([[0], edges, [page_count]]))

@@ -1,23 +1,8 @@
 """The cost factors: what one step of a join costs on one machine, device and schema.
 
-==================  ==========================================================  ==============
-field               symbol                                                      `meshjoin.txt`
-==================  ==========================================================  ==============
-`io` (bytes)        c_I/O(b): reading b pages                                   table 1
-`read_s`            c_S: a tuple from the stream buffer, its key coded          table 1
-`append_s`          c_A: a tuple into H and Q                                   table 1
-`expire_s`          c_E: a tuple out of H and Q                                 table 1
-`probe_s`           c_H: probing with one row (scan) or one tuple (index)       table 1
-`output_s`          c_O: creating a result tuple                                table 1
-`loop_s`            (ours) what a loop costs however little it does
-`entry_s`           (ours) what letting tuples in and out costs however few they are
-`look_up_s`         (ours) a look-up in the front stage
-`hit_s`             (ours) creating a result tuple from the front stage
-`learn_s`           (ours) telling the front stage of one match of the back stage
-==================  ==========================================================  ==============
-
-CPU costs grow with the structures they work on, because of the processor's caches. So they are
-measured at several sizes and interpolated between them.
+Those of `meshjoin.txt`, table 1, and some of ours; `semistream.cost` has the symbols. CPU costs
+grow with the structures they work on, because of the processor's caches. So they are measured at
+several sizes and interpolated between them.
 """
 
 from collections.abc import Sequence
@@ -41,7 +26,7 @@ class IoCurve:
 
     sizes_bytes: tuple[float, ...]
     seconds: tuple[float, ...]
-    seek_s: float = 0.0  # what of it is saved where a request goes on where the one before ended
+    seek_s: float = 0.0  # saved if a request continues where the one before ended
 
     @classmethod
     def of_device(cls, seek_s: float, request_s: float, bytes_per_s: float) -> "IoCurve":
@@ -61,7 +46,7 @@ class IoCurve:
         return np.asarray(np.interp(sizes_bytes, sizes, seconds) + beyond * slope, np.float64)
 
     def times(self, factor: float) -> "IoCurve":
-        """Return a curve that charges so many times as much."""
+        """Return a curve that charges `factor` times as much."""
         return IoCurve(self.sizes_bytes, tuple(factor * s for s in self.seconds), self.seek_s)
 
     def plus(self, other: "IoCurve") -> "IoCurve":
@@ -73,31 +58,31 @@ class IoCurve:
 
 @dataclass(frozen=True, slots=True)
 class StepCosts:
-    """CPU seconds of each step of a join whose window or cache holds so many rows."""
+    """CPU seconds of each step of a join, for one size of its window or cache."""
 
-    rows: int
-    read_s: float = 0.0
-    append_s: float = 0.0
-    expire_s: float = 0.0
-    probe_s: float = 0.0
-    output_s: float = 0.0
-    loop_s: float = 0.0
-    entry_s: float = 0.0
+    rows: int  # of the window or cache
+    read_s: float = 0.0  # a tuple from the stream buffer, its key coded
+    append_s: float = 0.0  # a tuple into the window
+    expire_s: float = 0.0  # a tuple out of the window
+    probe_s: float = 0.0  # probing with one row (scan) or one tuple (index)
+    output_s: float = 0.0  # creating a result tuple
+    loop_s: float = 0.0  # fixed cost of a loop
+    entry_s: float = 0.0  # fixed cost of letting tuples in and out
 
     @property
     def tuple_s(self) -> float:
-        """What each tuple costs whatever it matches: c_S + c_A + c_E."""
+        """The cost of each tuple, whether it matches or not: c_S + c_A + c_E."""
         return self.read_s + self.append_s + self.expire_s
 
 
 @dataclass(frozen=True, slots=True)
 class FrontCosts:
-    """CPU seconds of each step of a front stage that holds so many rows."""
+    """CPU seconds of each step of a front stage, for one size of it."""
 
-    rows: int
-    look_up_s: float = 0.0
-    hit_s: float = 0.0
-    learn_s: float = 0.0
+    rows: int  # of the front stage
+    look_up_s: float = 0.0  # a look-up
+    hit_s: float = 0.0  # creating a result tuple from a hit
+    learn_s: float = 0.0  # observing one match of the back stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +94,11 @@ class CostFactors:
     index: tuple[StepCosts, ...] = (StepCosts(1),)  # joins that probe pages with tuples
     front: tuple[FrontCosts, ...] = (FrontCosts(1),)
     pinned: tuple[FrontCosts, ...] = (FrontCosts(1),)
-    resident_s: float = 0.0  # a tuple that meets all of R in memory
+    resident_s: float = 0.0  # a tuple, with all of R in memory
 
     @classmethod
     def of_device(cls, seek_s: float, request_s: float, bytes_per_s: float) -> "CostFactors":
-        """Return what a device charges, and nothing else."""
+        """Return the costs of a device alone: computing costs nothing."""
         return cls(IoCurve.of_device(seek_s, request_s, bytes_per_s))
 
     def with_device(self, seek_s: float, request_s: float, bytes_per_s: float) -> "CostFactors":

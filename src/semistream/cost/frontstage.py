@@ -6,7 +6,7 @@
     μ_dp(M)   ≈ (M − (8 + v_R)·h_R) / (R_t·v_R)                        (3), only proportional
     μ_cm(h_R) ≈ μ_dp(M) / (1 − p_N(h_R))                               (4)
 
-Ours: p_N by the measured demand and by what a set of seven places can hold; μ_dp by the back
+Ours: p_N by the measured demand and by sets of seven places; μ_dp by the back
 stage's own model with the memory that is left; and each look-up has a cost::
 
     1/μ_cm = (1 − p_N)/μ_dp + c_look-up + p_N·c_hit + (1 − p_N)·c_learn
@@ -28,10 +28,10 @@ def predict(
     back: Callable[[Conditions], Prediction],
     places: int,
 ) -> Prediction:
-    """Return what a loop of the back stage serves together with a front stage of so many rows.
+    """Return what a loop of the back stage serves together with a front stage of `cached_rows`.
 
     The back stage has `places` for waiting tuples. With only one, no row ever matches two of them,
-    so none can prove that it is worth more than those that are cached already.
+    so the front stage cannot see that a row is requested more often than those it has.
     """
     factors = conditions.factors
     demand = conditions.demand
@@ -44,12 +44,12 @@ def predict(
     if conditions.layout.rows_per_key > MOST_ROWS_PER_KEY:
         hit_ratio = 0.0
     if hit_ratio < policy.least_skew * cached_rows / max(1, conditions.layout.row_count):
-        # It rests, and is tried for one turn of nine.
+        # It is bypassed, and tried again for one cycle of nine.
         awake = 1 / (1 + policy.cycles_of_rest)
         tried = FrontCosts(cached_rows, cost.look_up_s * awake, cost.hit_s, cost.learn_s * awake)
         return behind_front(conditions, back(conditions), 0.0, tried, factors.index)
-    behind = back(conditions.asking(rest))
-    # Then hardly anyone has to wait, but those who do have their turn all the same.
+    behind = back(conditions.with_demand(rest))
+    # Even if hardly any tuple has to wait, a load is made for those that do.
     fewest = behind.tuples_per_loop / (policy.patience * places)
     return behind_front(
         conditions, behind, min(hit_ratio, max(0.0, 1 - fewest)), cost, factors.index
@@ -63,7 +63,7 @@ def behind_front(
     cost: FrontCosts,
     steps: Sequence[StepCosts],
 ) -> Prediction:
-    """Return a back stage's prediction with what a front stage before it settles and costs."""
+    """Return a back stage's prediction with the hits and the costs of a front stage before it."""
     passing = back.tuples_per_loop
     hit_ratio = min(hit_ratio, _MOST_HITS)
     total = passing / (1 - hit_ratio)
@@ -75,5 +75,5 @@ def behind_front(
         + passing * cost.learn_s
     )
     slower = loop_s / back.loop_s if back.loop_s else 1.0
-    stay_s = back.stay_s * (1 - hit_ratio) * slower
-    return Prediction(loop_s, total, back.pages_per_loop, stay_s, hit_ratio, back.io_s)
+    latency_s = back.latency_s * (1 - hit_ratio) * slower
+    return Prediction(loop_s, total, back.pages_per_loop, latency_s, hit_ratio, back.io_s)

@@ -13,35 +13,35 @@ from semistream.cost.prediction import Prediction
 def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     """Return what a loop costs and serves (equations 2 to 4).
 
-    The paper fits w = 1.36·h_S·d/R_t to its machine. It can be derived. A load g of b pages is
-    asked for by the share p_g of the stream. After it was read, its next tuple comes after 1/p_g
-    others, becomes the oldest after T more, and g is read again. So per tuple that arrives there
-    are Σ p_g/(1 + p_g·T) loads, and w is the inverse of that. Who arrives for g has missed it by
-    half a turn on average, but those that fill the room up after g itself was read, the share p_g
-    of all, have just missed it; so those who wait are::
+    The paper fits w = 1.36·h_S·d/R_t to its machine. It can be derived. The share p_g of the stream
+    belongs to a load g of b pages. After it was read, its next tuple comes after 1/p_g others,
+    becomes the oldest after T more, and g is read again. So per tuple that arrives there are
+    Σ p_g/(1 + p_g·T) loads, and w is the inverse of that. A tuple that arrives for g has missed it
+    by half a cycle on average, but those that fill up the window after g itself was read, the share
+    p_g of all, have just missed it; so the number of waiting tuples is::
 
         h_S = Σ T·(1 + p_g·T·(1 + p_g)/2)·p_g / (1 + p_g·T)
 
     which T solves. Without skew w tends to 2·h_S/(n + 1) for n loads: a slot serves two tuples a
-    turn. If one load has most of the stream, a slot hardly serves more than one.
+    cycle. If one load has most of the stream, a slot hardly serves more than one.
     """
     loads = in_loads(conditions.page_shares, settings.pages_per_read)
     shares = loads.sum(axis=1)
-    if not shares.any():  # a stage before this one settles everything
+    if not shares.any():  # a stage before this one resolves everything
         nothing = np.zeros((1, settings.pages_per_read)), np.zeros(1)
         return loop_of(conditions, settings, settings.waiting_tuples, *nothing)
 
-    def free_slots(stay: float) -> float:
-        met = shares * stay
+    def free_slots(wait: float) -> float:
+        met = shares * wait
         waiting = (met * (1 + met * (1 + shares) / 2) / (1 + met)).sum()
         return float(settings.waiting_tuples - waiting)
 
-    stay = falling_root(free_slots, 0.0, 4.0 * settings.waiting_tuples + 4.0)
-    asked = shares > 0
-    loads, shares = loads[asked], shares[asked]
-    often = shares / (1 + shares * stay)
-    touched = 1 - (1 - loads / shares[:, None]) * np.exp(-loads * stay)
-    waiting = 1 + shares * stay
+    wait = falling_root(free_slots, 0.0, 4.0 * settings.waiting_tuples + 4.0)
+    requested = shares > 0
+    loads, shares = loads[requested], shares[requested]
+    often = shares / (1 + shares * wait)
+    touched = 1 - (1 - loads / shares[:, None]) * np.exp(-loads * wait)
+    waiting = 1 + shares * wait
     return loop_of(conditions, settings, max(1.0, 1 / often.sum()), touched, waiting, often)
 
 
@@ -55,7 +55,7 @@ def loop_of(
     *,
     are_scattered: bool = True,
 ) -> Prediction:
-    """Return equation 3 for loads that serve so many tuples on average, and so many each.
+    """Return equation 3 for loads that serve `served` tuples on average, and `waiting` each.
 
     ::
 
@@ -73,5 +73,5 @@ def loop_of(
     io_s = conditions.io_seconds(loads)
     loop_s = io_s + served * (step.tuple_s + step.probe_s) + matches * step.output_s
     loop_s += step.loop_s + step.entry_s
-    stay_s = settings.waiting_tuples / served * loop_s  # Little's law
-    return Prediction(loop_s, served, pages, stay_s, io_s=io_s)
+    latency_s = settings.waiting_tuples / served * loop_s  # Little's law
+    return Prediction(loop_s, served, pages, latency_s, io_s=io_s)

@@ -18,12 +18,12 @@ def predict_sweep(conditions: Conditions, settings: IndexJoinSettings) -> Predic
     """Return the same for look-ups in the order of R (`binlj`), sweep after sweep.
 
     A page's tuples are those of one sweep of A arrivals; on average half of them have come, so
-    A/2 = h_S − w/2, or A = 2·h_S·n/(n + 1) for n loads. A read begins at the next page that anyone
-    waits for.
+    A/2 = h_S − w/2, or A = 2·h_S·n/(n + 1) for n loads. A read begins at the next page
+    that has waiting tuples.
     """
     pages = conditions.page_shares
-    is_awaited = float(-np.expm1(-2.0 * settings.waiting_tuples * pages).mean())
-    skipped = (1 - is_awaited) / max(is_awaited, 1e-9)
+    requested = float(-np.expm1(-2.0 * settings.waiting_tuples * pages).mean())
+    skipped = (1 - requested) / max(requested, 1e-9)
     loads = max(1.0, np.ceil(len(pages) / (settings.pages_per_read + skipped)))
     arrivals = 2.0 * settings.waiting_tuples * loads / (loads + 1)
     awaited = -np.expm1(-arrivals * pages)

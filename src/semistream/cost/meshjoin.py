@@ -14,7 +14,7 @@ def predict_reduced(conditions: Conditions, settings: MeshJoinSettings) -> Predi
 
 
 def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float = 1.0) -> Prediction:
-    """Return what a loop costs and serves (equations 2 and 3), with so many entries a loop.
+    """Return what a loop costs and serves (equations 2 and 3), with `entries` entries a loop.
 
     ::
 
@@ -27,12 +27,12 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
     reads, window = settings.reads_per_cycle, settings.window_tuples
     entering, pages = window / reads, layout.page_count / reads
     step = at_size(conditions.factors.scan, window)
-    asked = window * in_loads(conditions.page_shares, settings.pages_per_read)
-    found = conditions.match_share * asked.sum(axis=1)
+    waiting = window * in_loads(conditions.page_shares, settings.pages_per_read)
+    found = conditions.match_share * waiting.sum(axis=1)
     # Pieces are whole blocks of probes, each of a sixteenth as many chains as the output has rows;
     # one that might not fit any more is left for the next piece.
     per_piece = settings.output_rows * (1 - 0.9 * _chain_tuples(layout.row_count, window) / 16)
-    io_s = conditions.io_seconds(Loads(pages, -np.expm1(-asked), found, per_piece))
+    io_s = conditions.io_seconds(Loads(pages, -np.expm1(-waiting), found, per_piece))
     matches = conditions.match_share * entering
     loop_s = (
         io_s
@@ -46,7 +46,7 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
 
 
 def _chain_tuples(row_count: int, window: int) -> float:
-    """Return how many tuples a bucket that is not empty has; each is a power of two of codes."""
+    """Return the tuples of a bucket that is not empty; each covers a power of two of codes."""
     codes = 2.0 ** max(0.0, np.ceil(np.log2(max(1, row_count) / window)))
     load = window * codes / max(1, row_count)
     return float(load / -np.expm1(-load))

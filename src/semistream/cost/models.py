@@ -1,4 +1,4 @@
-"""Every algorithm's cost model by its name: what rate a split of a budget is worth."""
+"""Every algorithm's cost model by its name: the predicted rate of a split of a budget."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,10 +8,10 @@ class Prediction:
     """One loop of a join, and what follows from it."""
 
     loop_s: float  # c_loop
-    tuples_per_loop: float  # w: what each loop serves, the front stage's tuples included
+    tuples_per_loop: float  # w: tuples that each loop serves, the front stage's included
     pages_per_loop: float  # b
-    stay_s: float  # how long a tuple stays between arrival and its last match, on average
-    hit_ratio: float = 0.0  # p_N: what never has to wait
+    latency_s: float  # between the arrival of a tuple and its last match, on average
+    hit_ratio: float = 0.0  # p_N: the share of the tuples that never has to wait
     io_s: float = 0.0  # c_I/O, of loop_s
 
     @property
@@ -30,7 +30,7 @@ class Prediction:
         return self.pages_per_loop / self.loop_s if self.loop_s else float("inf")
 
     def waiting_s(self, arrival_rate: float) -> float:
-        """Return how long a tuple waits, on average, until enough have come for a loop.
+        """Return how long a tuple waits, on average, until enough have arrived for a loop.
 
         `hybridjoin.txt` section 3: w/λ for the first of w tuples, nothing for the last.
         """

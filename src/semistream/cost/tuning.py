@@ -1,4 +1,4 @@
-"""Tuning: the split of a budget that the model says is worth most, and the least budget for a rate.
+"""Tuning: the split of a budget with the best predicted rate, and the least budget for a rate.
 
 *Most rate for a budget* (`meshjoin.txt` 3.2; `meshjoin-default-settings.txt` equation 5;
 `xhybridjoin.txt` 6.3; `cmeshjoin-front-stage.txt` 3.2): b, the pinned pages l and the size of the
@@ -22,7 +22,7 @@ from semistream.cost.models import Model
 from semistream.cost.prediction import Prediction
 from semistream.errors import BudgetError
 
-# b: what a coarse search tries of the pages that would fit, and of a budget for the other parts.
+# b: what a coarse search tries, as shares of the pages that fit, and of a budget for other parts.
 _COARSE = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 _SHARES = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2)
 _FINE = (0.71, 0.84, 0.92, 1.09, 1.19, 1.41)
@@ -31,7 +31,7 @@ _ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A split, what it comes to, and what it is worth."""
+    """A split, the settings it results in, and what the model predicts for them."""
 
     split: Split
     settings: Settings
@@ -42,7 +42,7 @@ class Tuned:
 def evaluate(
     model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, split: Split = USUAL
 ) -> Tuned:
-    """Return what a split comes to; `BudgetError` if the budget is too small for it."""
+    """Return the settings of a split, predicted; `BudgetError` if the budget is too small."""
     settings, cached_rows = model.rules.settings(sizes, budget_bytes, split)
     return Tuned(split, settings, cached_rows, model.predict(conditions, settings, cached_rows))
 
@@ -56,8 +56,8 @@ def tune(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions) 
 def survey(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions) -> Tuned:
     """Return the best split of a coarse grid.
 
-    The search goes one dimension after the other and would stay near where it starts, so where
-    rows are cached or pages pinned, it also starts without any.
+    The search goes one dimension after the other and would not get far from its start. So for
+    algorithms that cache rows or pin pages, it also starts without any.
     """
     search = _Search(model, sizes, budget_bytes, conditions)
     starts = [USUAL]
@@ -90,7 +90,7 @@ class _Search:
     conditions: Conditions
 
     def step(self, best: Tuned, steps: tuple[float, ...]) -> Tuned:
-        """Return the best of the splits that differ from one in each dimension in turn."""
+        """Return the best of the splits around one, dimension by dimension."""
         if not self.model.rules.reads_one_page:
             fitting = max(1, most_pages(self.sizes, self.budget_bytes))
             counts = _page_counts(best, steps, fitting, self.sizes.page_count)
@@ -108,7 +108,7 @@ class _Search:
     def _best_of(self, best: Tuned, splits: list[Split]) -> Tuned:
         for split in splits:
             other = evaluate(self.model, self.sizes, self.budget_bytes, self.conditions, split)
-            # A split that does not fit comes to the tightest one instead, with hardly any output
+            # A split that does not fit is replaced by the tightest one, with hardly any output
             # buffer; that is for budgets in which nothing else fits.
             is_tighter = other.settings.output_rows < best.settings.output_rows // 2
             if other.prediction.rate > best.prediction.rate and not is_tighter:

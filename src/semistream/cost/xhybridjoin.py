@@ -1,4 +1,4 @@
-"""The cost of X-HYBRIDJOIN: HYBRIDJOIN's, behind the pages that stay in memory."""
+"""The cost of X-HYBRIDJOIN: HYBRIDJOIN's, behind the pages that are pinned in memory."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from semistream.cost.prediction import Prediction
 def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     """Return what a loop costs and serves (equations 5 and 6).
 
-    The l pages asked for most settle the share p_N; HYBRIDJOIN's model tells what the rest costs.
+    The l most requested pages resolve the share p_N; HYBRIDJOIN's model gives the cost of the rest.
     """
     if not settings.pinned_pages:
         return hybridjoin.predict(conditions, settings)
@@ -23,7 +23,7 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     rest = pages.copy()
     rest[pinned] = 0.0
     left = max(1e-9, 1.0 - hit_ratio)
-    back = hybridjoin.predict(conditions.asking_pages(rest / left), settings)
+    back = hybridjoin.predict(conditions.with_page_shares(rest / left), settings)
     rows = settings.pinned_pages * conditions.layout.rows_per_page
     cost = at_size(conditions.factors.pinned, rows)
     return behind_front(conditions, back, hit_ratio, cost, conditions.factors.index)

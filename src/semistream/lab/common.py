@@ -1,4 +1,4 @@
-"""What the papers' modules have in common: rows of service rates, and some judgements."""
+"""What the papers' modules share: rows of service rates, and some judgements."""
 
 from math import nan
 

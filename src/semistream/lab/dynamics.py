@@ -13,12 +13,12 @@ from semistream.lab.validation import Bench
 from semistream.relation.device import EmulatedDevice, Reading
 
 _ENOUGH = 0.9
-_STEPS = 40  # the time after a change is looked at in so many steps
+_STEPS = 40  # that the time after a change is divided into
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How a join took a change in mid-stream."""
+    """How a join recovered from a change in mid-stream."""
 
     change: str
     retunings: int
@@ -41,7 +41,7 @@ def skew_change(bench: Bench, share: float, before: float, after: float) -> Reco
 
 
 def rate_change(bench: Bench, share: float, times: float) -> Recovery:
-    """Let arrivals become several times as many in mid-stream, up to what the budget can do."""
+    """Let arrivals become several times as many in mid-stream, up to what the budget can serve."""
     rows = _rows_of_a_run(bench, share, 0.0)
     batches = list(islice(bench.workload.endless(0.0, bench.batch_rows), rows // bench.batch_rows))
     fresh = _Watched(bench, share, batches)
@@ -54,7 +54,7 @@ def rate_change(bench: Bench, share: float, times: float) -> Recovery:
 
 
 def _rows_of_a_run(bench: Bench, share: float, exponent: float) -> int:
-    """Return enough rows for some ten windows, those that a front stage settles included."""
+    """Return enough rows for some ten windows, those that a front stage resolves included."""
     option = bench.advisor.rank(bench.budget(share), bench.conditions(exponent))[0]
     tuned = option.tuned
     passing = 1 - tuned.prediction.hit_ratio
@@ -81,7 +81,7 @@ class _Watched:
         self.join = SelfTuningJoin(relation, bench.spec, budget, factors=factors, rate=rate)
         self._batches = batches
         self._rate, self._until = rate, until
-        self._marks: list[tuple[int, float]] = []
+        self._marks: list[tuple[int, float]] = []  # rows before each batch, and when it came
 
     def run(self) -> None:
         """Join everything; no row may be lost."""
@@ -102,7 +102,7 @@ class _Watched:
 
     @property
     def places(self) -> int:
-        """How many tuples can wait, as it was tuned last."""
+        """The tuples that can wait, as it was tuned last."""
         option = self.join.changes[-1].option
         assert option is not None
         return option.tuned.settings.places
@@ -113,7 +113,7 @@ class _Watched:
         return self._rate_between(len(self._marks) * 2 // 3, len(self._marks) - 1)
 
     def recovery(self, change: str, at: int, fresh_rate: float, places: int) -> Recovery:
-        """Compare what came after a change with a fresh join."""
+        """Compare the rates after a change with those of a fresh join."""
         last = len(self._marks) - 1
         edges = np.unique(np.linspace(at, last, _STEPS + 1).astype(int)).tolist()
         back = None

@@ -1,34 +1,35 @@
-"""The rig: R as the papers stored it, on a device, in miniature, and joins that are measured on it.
+"""The rig: R as the papers stored it, on a device, in miniature, to measure joins on.
 
 *As the papers stored it*: rows lie together and pages are read whole, so the engine's own advantage
 of reading keys first is switched off; what is compared is the algorithms.
 
 *In miniature*: R, the budget and what a request costs besides its bytes are all `times` smaller
-than in the paper. A loop then takes as much less time for as many fewer tuples, and service rates
-are those of the full size; times are multiplied back. Budgets are given, and sizes are told, as
-they are at full size. What does not shrink: a join that shares no read (`inlj`) has a rate that
-does not depend on R's size, so it is measured on the full-size device. Of a smaller domain a given
-share of the keys has less of a Zipf-distributed stream, so that caches and pinned parts do a little
-worse than at full size. Pages are so many times as large a part of R, and of the budget. Where R
-has many rows of a key, it has as many times fewer.
+than in the paper. A loop is then `times` shorter and serves `times` fewer tuples, so service rates
+are those of the full size; durations are multiplied back. Budgets and sizes are given as they are
+at full size. What does not shrink: a join that shares no read (`inlj`) has a rate that does not
+depend on R's size, so it is measured on the full-size device. In a smaller domain a given share of
+the keys has less of a Zipf-distributed stream, so caches and pinned parts perform a little worse
+than at full size. A page is a `times` larger part of R, and of the budget. Where R has many rows of
+a key, it has `times` fewer.
 
-Each output row is checked against its key; where keys are unique, no more may be missing than wait.
+Each output row is checked against its key; if keys are unique, no more tuples may be missing than
+can wait.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from time import perf_counter
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.advice.choice import Advisor
+from semistream.advice.measure import Harness, Measured, Period
 from semistream.advice.situation import demand_in, reader_for
 from semistream.budget.rowsizes import Widths
-from semistream.budget.rules import Settings
+from semistream.budget.rules import EQUAL_PARTS
 from semistream.budget.split import USUAL, Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Conditions, Layout
@@ -39,10 +40,10 @@ from semistream.cost.prediction import Prediction
 from semistream.cost.tuning import Tuned, evaluate, tune
 from semistream.joins.frontstage import POLICY
 from semistream.joins.indexjoin import IndexJoin
-from semistream.joins.operator import StreamJoin
-from semistream.joins.registry import make_operator
+from semistream.joins.opened import Opened
+from semistream.joins.registry import ALGORITHMS, Algorithm, make_operator
+from semistream.joins.streamjoin import JoinTask, StreamJoin
 from semistream.joins.xhybridjoin import XHybridJoin
-from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
 from semistream.relation.build import build_relation
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.reader import PageReader
@@ -54,27 +55,13 @@ from semistream.workload.synthetic import Synthetic
 
 REAL = "real"
 UNTUNED = "xhybridjoin-equal"  # X-HYBRIDJOIN with both parts of one size, as before its section 6
+_TUNED_AS = {UNTUNED: "xhybridjoin"}  # its model and its record
 _STAMP = 0x5EED5EED5EED
 _BATCH_ROWS = 2048
+_FEW_BATCH_ROWS = 64  # for joins that read a page for each tuple
 _PAYLOAD = "payload"
 _MOST_SAMPLED = 1_000_000
-_MOST_PER_ROW = 30  # tuples for each row of R, to get warm and to be measured
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a join did once it was warm."""
-
-    rate: float  # tuples per second
-    settings: Settings
-    cached_rows: int
-    service: ServiceRate
-    loop_s: float  # seconds of a loop, at full size
-
-    @property
-    def tuples_per_loop(self) -> float:
-        """w, in miniature."""
-        return self.service.tuples / max(1, self.service.counted("iterations"))
+_MOST_PER_ROW = 30  # tuples for each row of R, for the warm-up, and again to be measured
 
 
 _Key: TypeAlias = tuple[str, float, Split]
@@ -82,13 +69,14 @@ _Key: TypeAlias = tuple[str, float, Split]
 
 @dataclass
 class Rig:
-    """A relation, the stream that refers to it, and a device."""
+    """What is measured: a relation, the stream that refers to it, and a device."""
 
     relation: Relation
     workload: Workload
-    device: str
+    device: str  # the name of an emulated one, or `REAL`
     times: float  # how many times smaller everything is
-    row_bytes: int
+    row_bytes: int  # at full size and in miniature
+    # What was measured and tuned before: figures share settings.
     _known: dict[_Key, Measured] = field(default_factory=dict, init=False, repr=False)
     _tuned: dict[tuple[str, float], Tuned] = field(default_factory=dict, init=False, repr=False)
 
@@ -121,26 +109,26 @@ class Rig:
 
     @property
     def rows(self) -> float:
-        """How many rows R has at full size."""
+        """The rows of R at full size."""
         return self.relation.row_count * self.times
 
     @property
     def size_bytes(self) -> float:
-        """How large R is at full size."""
+        """The size of R at full size."""
         return self.rows * self.row_bytes
 
     @cached_property
     def page_count(self) -> int:
-        """N_R, in miniature."""
+        """The pages of R in miniature."""
         return self._reader.page_count
 
     @cached_property
     def page_bytes(self) -> float:
-        """v_P at full size, which is so many times as large as the real pages are."""
+        """The size of a page at full size, `times` that of the real pages."""
         return self.size_bytes / self.page_count
 
     def pages_in(self, size_bytes: float) -> int:
-        """Return how many pages a disk buffer of a full-size length has, at least one."""
+        """Return the pages of a disk buffer of a full-size length, at least one."""
         return max(1, round(size_bytes / self.page_bytes))
 
     def measure(self, algorithm: str, memory_bytes: float, split: Split = USUAL) -> Measured:
@@ -151,7 +139,7 @@ class Rig:
         return self._known[key]
 
     def measure_tuned(self, algorithm: str, memory_bytes: float) -> Measured:
-        """Return the same at the split that the cost model takes for the best."""
+        """Return the same at the best split by the cost model."""
         if algorithm == UNTUNED:
             # Its parts are of one size, that of HYBRIDJOIN's disk buffer.
             split = Split(self.tuned("hybridjoin", memory_bytes).settings.pages_per_read)
@@ -169,15 +157,15 @@ class Rig:
         return self._tuned[key]
 
     def evaluate(self, algorithm: str, memory_bytes: float, split: Split) -> Tuned:
-        """Return what the model thinks of a split."""
+        """Return what the model predicts for a split."""
         sizes = self._advisor.sizes(algorithm)
         return evaluate(
             MODELS[algorithm], sizes, self._budget(memory_bytes), self.conditions, split
         )
 
     def predict(self, algorithm: str, measured: Measured) -> Prediction:
-        """Return what the model says of the settings that were measured."""
-        model = MODELS["xhybridjoin" if algorithm == UNTUNED else algorithm]
+        """Return what the model predicts for the settings that were measured."""
+        model = MODELS[_record(algorithm).name]
         conditions = self.alone_conditions if _reads_alone(algorithm) else self.conditions
         return model.predict(conditions, measured.settings, measured.cached_rows)
 
@@ -190,11 +178,7 @@ class Rig:
     ) -> StreamJoin:
         """Return a join that is ready to run, reading from one of the devices below."""
         relation = self.relation.read_by(_reading(device))
-        budget = self._budget(memory_bytes)
-        if algorithm == UNTUNED:
-            tactic = XHybridJoin(has_equal_parts=True)
-            return IndexJoin(relation, self.spec, budget, tactic, None, None, split)
-        return make_operator(algorithm, relation, self.spec, budget, None, split)
+        return _make_join(algorithm, relation, self.spec, self._budget(memory_bytes), None, split)
 
     def device_for(self, algorithm: str) -> EmulatedDevice | None:
         """Return the device to measure a rate with: as small as R, or whole for one read each."""
@@ -236,12 +220,12 @@ class Rig:
 
     @cached_property
     def conditions(self) -> Conditions:
-        """What the models are told of the miniature."""
+        """What the models assume of the miniature."""
         return self._conditions_on(EmulatedDevice.named(self._modelled).shrunk(self.times))
 
     @cached_property
     def alone_conditions(self) -> Conditions:
-        """What the model of a join is told that reads for each tuple alone."""
+        """What the model assumes for a join that reads for each tuple alone."""
         return self._conditions_on(EmulatedDevice.named(self._modelled))
 
     @property
@@ -272,32 +256,26 @@ class Rig:
             return conditions
         shares = np.arange(1, workload.relation_rows + 1) ** -workload.exponent
         by_page = np.add.reduceat(shares, reader.row_bounds[:-1])
-        return conditions.asking_pages(by_page / by_page.sum())
+        return conditions.with_page_shares(by_page / by_page.sum())
 
     def _measure(self, algorithm: str, memory_bytes: float, split: Split) -> Measured:
-        device = self.device_for(algorithm)
-        operator = self.new_join(algorithm, memory_bytes, split, device)
-        clock: Callable[[], float] = perf_counter if device is None else lambda: device.now_s
-        batch_rows = 64 if _reads_alone(algorithm) else _BATCH_ROWS
-        check = _Check(self.workload.stream_key)
-        service = measure_service(
-            operator,
+        harness = Harness(
+            self.relation.read_by(_reading(self.device_for(algorithm))),
+            self.spec,
             self.page_count,
-            self._endless(batch_rows),
-            clock,
-            _spell(algorithm, _MOST_PER_ROW * self.relation.row_count),
-            check,
+            make=_make_join,
+            all_match=self._reader.has_unique_codes,
         )
-        plan = operator.plan
-        assert plan is not None, "a join that has served tuples has split its budget"
-        if self._reader.has_unique_codes:
-            most = plan.settings.places + plan.settings.output_rows + batch_rows
-            check_complete(operator.telemetry, most)
-        loops = max(1, service.counted("iterations"))
-        seconds = service.end.now_s - service.start.now_s
-        rate = service.own_rate if device is None else service.rate
+        measured = harness.measure(
+            algorithm,
+            self._budget(memory_bytes),
+            split,
+            self._endless(_FEW_BATCH_ROWS if _reads_alone(algorithm) else _BATCH_ROWS),
+            _period(algorithm, _MOST_PER_ROW * self.relation.row_count),
+            _Check(self.workload.stream_key),
+        )
         times = 1.0 if _reads_alone(algorithm) else self.times
-        return Measured(rate, plan.settings, plan.cached_rows, service, seconds / loops * times)
+        return replace(measured, loop_s=measured.loop_s * times)
 
     def _endless(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the stream in batches; one that ends begins again."""
@@ -324,7 +302,7 @@ class Rig:
 
 @dataclass
 class _Check:
-    """Each row that comes out must carry the payload of its key."""
+    """Raises if an output row does not carry the payload of its key."""
 
     key: str
 
@@ -340,7 +318,7 @@ class _Check:
 
 
 def _stamped(keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows whose payload begins with their key, in disguise."""
+    """Return rows whose payload begins with their key, XORed with a stamp."""
     width = schema.field(_PAYLOAD).type.byte_width
     raw = np.zeros((len(keys), width), np.uint8)
     codes = keys.cast(pa.int64()).to_numpy()
@@ -355,17 +333,38 @@ def _reading(device: EmulatedDevice | None) -> Reading:
     return Reading(device, whole_pages=True, as_rows=True, uncached=device is None)
 
 
+def _record(algorithm: str) -> Algorithm:
+    return ALGORITHMS[_TUNED_AS.get(algorithm, algorithm)]
+
+
 def _reads_alone(algorithm: str) -> bool:
-    return algorithm in ("inlj", "cinlj")
+    return _record(algorithm).one_tuple_at_a_time
 
 
-def _spell(algorithm: str, most_tuples: float) -> Spell:
+def _make_join(
+    algorithm: str,
+    relation: Relation,
+    spec: JoinSpec,
+    budget_bytes: int,
+    partition: int | None,
+    split: Split,
+    opened: Opened | None = None,
+) -> StreamJoin:
+    """Return a join of the registry, or X-HYBRIDJOIN with both parts of one size."""
+    if algorithm == UNTUNED:
+        task = JoinTask(relation, spec, budget_bytes, partition, split, opened)
+        return IndexJoin(task, EQUAL_PARTS, XHybridJoin)
+    return make_operator(algorithm, relation, spec, budget_bytes, partition, split, opened)
+
+
+def _period(algorithm: str, most_tuples: float) -> Period:
     if _reads_alone(algorithm):
-        return Spell(0.0, 1.0, most_tuples=768)
-    # The first paper lets four turns of R pass and measures one. A scan without a cache is the same
-    # from the second on. Joins that read by index visit popular pages at odd times, and one such
-    # page may serve most of a turn's tuples.
-    if algorithm in ("meshjoin", "rmeshjoin"):
-        return Spell(2, 1)
-    # Where nearly all of R is pinned, a turn would not end.
-    return Spell(4, 1 if algorithm == "cmeshjoin" else 4, most_tuples)
+        return Period(0.0, 1.0, most_tuples=768)
+    # The first paper lets four cycles of R pass and measures one. A scan without a cache is the
+    # same from the second on. Joins that read by index visit popular pages at irregular intervals,
+    # and one such page may serve most of a cycle's tuples.
+    is_scan = _record(algorithm).family == "scan"
+    if is_scan and not _record(algorithm).has_front:
+        return Period(2, 1)
+    # Where nearly all of R is pinned, a cycle would not end.
+    return Period(4, 1 if is_scan else 4, most_tuples)

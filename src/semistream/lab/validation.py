@@ -1,16 +1,15 @@
 """How good the cost models are: predictions against measurements, choices against the best.
 
 On an emulated device only its clock counts, so everything here can be repeated and asserted. On the
-real device the service rate is that of a join alone, the best of several rounds: what disturbs a
-run only ever makes it slower. The rounds of a run lie far apart, with all others in between, and
-calibration is done before and after them, the calmer one of which counts.
+real device the service rate is that of a join alone, the best of several rounds: a disturbance only
+ever makes a run slower. The rounds of a run are far apart, with all others in between, and
+calibration is done before and after them; the faster of the two counts.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from time import perf_counter
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from semistream.advice.calibration import Calibration
 from semistream.advice.choice import CHOICES, Advisor, Option
+from semistream.advice.measure import Harness, Measured, Period
 from semistream.advice.situation import layout_of, reader_for
 from semistream.budget.rowsizes import Widths
 from semistream.budget.split import USUAL, Split
@@ -26,23 +26,20 @@ from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
 from semistream.joins.frontstage import POLICY
-from semistream.joins.operator import Plan
-from semistream.joins.registry import make_operator
+from semistream.joins.registry import ALGORITHMS
 from semistream.lab.equations import hybridjoin as printed_hybridjoin
 from semistream.lab.equations import xhybridjoin as printed_xhybridjoin
 from semistream.lab.equations.symbols import Symbols
-from semistream.lab.service import ServiceRate, Spell, check_complete, measure_service
 from semistream.relation.build import build_relation
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns, resolve
-from semistream.workload.paper import PAYLOAD, PaperWorkload
+from semistream.workload.synthetic import Synthetic
 
-ADDED = PAYLOAD[:2]
+ADDED = ["c0", "c1"]
 SHARES = (0.01, 0.02, 0.05, 0.1)
 EXPONENTS = (0.0, 0.5, 1.0, 1.2)
 BUFFERS = (0.25, 1.0, 2.0)  # disk buffers, as multiples of the usual one
-ONE_PAGE_EACH = ("inlj", "cinlj")
 _FRONT_SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 _PINNED_SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 _DISK_SHARES = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
@@ -106,7 +103,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What `auto` would take, against the best of all algorithms."""
+    """What `auto` would choose, against the best of all algorithms."""
 
     share: float
     exponent: float
@@ -118,7 +115,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class StreamInput:
-    """w, the tuples that a loop serves: as printed, set right, derived, and measured."""
+    """w, the tuples that a loop serves: as printed, corrected, derived, and measured."""
 
     algorithm: str
     share: float
@@ -134,23 +131,23 @@ class Bench:
     """A relation, a device and the ways to measure joins on it."""
 
     relation: Relation
-    workload: PaperWorkload
+    workload: Synthetic
     device: str | None = None  # emulated; the real one otherwise
     calibration: Calibration | None = None
-    warm_turns: float = 4
-    turns: float = 2
-    most_tuples: float = 15e6
-    batch_rows: int = 8192
-    rounds: int = 1
+    warm_cycles: float = 4  # of R, before the clock counts
+    cycles: float = 2  # of R, that are measured
+    most_tuples: float = 15e6  # for the warm-up, and again for what is measured
+    batch_rows: int = 8192  # of the stream
+    rounds: int = 1  # of each setting; the best one counts
     times: float = 1.0  # how many times smaller than the real one an emulated device is
-    _known: dict[Key, tuple[ServiceRate, Plan, float]] = field(default_factory=dict, init=False)
+    _known: dict[Key, Measured] = field(default_factory=dict, init=False)  # the best round so far
 
     @classmethod
     def build(
         cls, folder: Path, rows: int, device: str | None, seed: int = 7, **options: float
     ) -> "Bench":
-        """Build the first paper's relation with so many rows."""
-        workload = PaperWorkload(relation_rows=rows, seed=seed)
+        """Build the first paper's relation with this number of rows."""
+        workload = Synthetic(rows, seed=seed, in_columns=True)
         page_size = "64KiB" if rows >= 300_000 else "8KiB"
         relation = build_relation(
             workload.relation(), folder / "r.rel", key="k", partitions=1, page_size=page_size
@@ -160,7 +157,7 @@ class Bench:
     @cached_property
     def spec(self) -> JoinSpec:
         """The join that is measured: two columns are added."""
-        schema = next(self.workload.endless(0.0, 1)).schema
+        schema = self.workload.stream_schema
         return resolve(self.relation, schema, how="inner", columns=ADDED)
 
     @cached_property
@@ -182,7 +179,7 @@ class Bench:
         assert self.calibration is not None
         return self.calibration.factors
 
-    def use_calmer(self, calibration: Calibration) -> None:
+    def use_faster(self, calibration: Calibration) -> None:
         """Keep the faster of two calibrations."""
         assert self.calibration is not None
         if calibration.tuple_s < self.calibration.tuple_s:
@@ -194,7 +191,7 @@ class Bench:
         return EmulatedDevice.named(name).shrunk(self.times)
 
     def conditions(self, exponent: float) -> Conditions:
-        """Return what the model is told."""
+        """Return what the model assumes."""
         return Conditions(
             self.layout, Demand.zipf(exponent, self.relation.row_count), self.factors, POLICY
         )
@@ -205,8 +202,8 @@ class Bench:
 
     def measure(
         self, algorithm: str, share: float, exponent: float, split: Split = USUAL
-    ) -> tuple[ServiceRate, Plan, float]:
-        """Return what was measured, how the budget was split, and the service rate."""
+    ) -> Measured:
+        """Return how the budget was split and what was measured."""
         key = (algorithm, share, exponent, split)
         if key not in self._known:
             self._keep_better(key)
@@ -221,32 +218,24 @@ class Bench:
 
     def _keep_better(self, key: Key) -> None:
         measured = self._measure(*key)
-        if key not in self._known or measured[2] > self._known[key][2]:
+        if key not in self._known or measured.rate > self._known[key].rate:
             self._known[key] = measured
 
-    def _measure(
-        self, algorithm: str, share: float, exponent: float, split: Split
-    ) -> tuple[ServiceRate, Plan, float]:
+    def _measure(self, algorithm: str, share: float, exponent: float, split: Split) -> Measured:
         device = None if self.device is None else self.new_device(self.device)
-        if device is not None and algorithm in ONE_PAGE_EACH:
+        if device is not None and ALGORITHMS[algorithm].one_tuple_at_a_time:
             device = EmulatedDevice.named(device.name)  # its rate does not shrink with R
         relation = self.relation.read_by(Reading(device))
-        operator = make_operator(algorithm, relation, self.spec, self.budget(share), None, split)
+        harness = Harness(relation, self.spec, self.layout.page_count, all_match=True)
         stream = self.workload.endless(exponent, self._batch_rows(algorithm))
-        clock = perf_counter if device is None else lambda: device.now_s
-        spell = self._spell(algorithm)
-        # On this machine's own device looking at the values would be a part of what is timed.
+        # On this machine's own device comparing the values would be a part of what is timed.
         check = None if device is None else self._check
-        measured = measure_service(operator, self.layout.page_count, stream, clock, spell, check)
-        plan = operator.plan
-        assert plan is not None, "a join that has served tuples has split its budget"
-        waiting = plan.settings.places + plan.settings.output_rows + self._batch_rows(algorithm)
-        check_complete(operator.telemetry, waiting)
-        return measured, plan, measured.own_rate if device is None else measured.rate
+        budget, period = self.budget(share), self._period(algorithm)
+        return harness.measure(algorithm, budget, split, stream, period, check)
 
     @cached_property
     def _added_by_key(self) -> list[pa.Array]:
-        """What each key is to be given, by key, column by column."""
+        """The values that each key must be joined with, by key, column by column."""
         table = self.workload.relation().select(["k", *ADDED]).sort_by("k")
         return [table.column(name).combine_chunks() for name in ADDED]
 
@@ -255,34 +244,36 @@ class Bench:
             if not batch.column(name).equals(by_key.take(batch.column("k"))):
                 raise AssertionError(f"a join gave a tuple another key's {name}")
 
-    def _spell(self, algorithm: str) -> Spell:
-        # A cache must have learnt what it can before it is measured.
-        times = 3 if MODELS[algorithm].rules.has_front else 1
+    def _period(self, algorithm: str) -> Period:
+        record = ALGORITHMS[algorithm]
+        # A cache must be warm before it is measured.
+        times = 3 if record.has_front else 1
         most_s = float("inf") if self.device is not None else 0.6
         most = self.most_tuples
-        if algorithm in ONE_PAGE_EACH:
-            # A turn of R is a tuple for each page: hundreds of them, and cheap, unless they hit.
-            times, most = (400, 10_000) if algorithm == "cinlj" else (1, 1_000)
+        if record.one_tuple_at_a_time:
+            # A cycle of R is a tuple for each page: hundreds of them, and cheap, unless they hit.
+            times, most = (400, 10_000) if record.has_front else (1, 1_000)
             most_s = float("inf")
-        return Spell(times * self.warm_turns, times * self.turns, most, times * most_s)
+        return Period(times * self.warm_cycles, times * self.cycles, most, times * most_s)
 
     def _batch_rows(self, algorithm: str) -> int:
-        return 256 if algorithm in ONE_PAGE_EACH else self.batch_rows
+        return 256 if ALGORITHMS[algorithm].one_tuple_at_a_time else self.batch_rows
 
     def point(self, algorithm: str, share: float, exponent: float, split: Split = USUAL) -> Point:
         """Predict and measure."""
-        measured, plan, rate = self.measure(algorithm, share, exponent, split)
-        model = MODELS[algorithm]
-        predicted = model.predict(self.conditions(exponent), plan.settings, plan.cached_rows)
+        measured = self.measure(algorithm, share, exponent, split)
+        predicted = MODELS[algorithm].predict(
+            self.conditions(exponent), measured.settings, measured.cached_rows
+        )
         return Point(
             algorithm,
             share,
             exponent,
             split,
             predicted.rate,
-            rate,
+            measured.rate,
             predicted.hit_ratio,
-            measured.hit_ratio,
+            measured.service.hit_ratio,
         )
 
     def tuned(self, algorithm: str, share: float, exponent: float) -> Option:
@@ -299,13 +290,16 @@ def settings_of_grid(
 ) -> list[Key]:
     """Return a grid of budgets, skews and disk buffers.
 
-    `cinlj` learns one tuple at a time, so only its smallest cache is warm in reasonable time.
+    A front stage that observes one tuple at a time (`cinlj`) is warm in reasonable time only with
+    the smallest budget.
     """
     keys: list[Key] = []
-    for share in shares[:1] if algorithm == "cinlj" else shares:
+    record = ALGORITHMS[algorithm]
+    warms_slowly = record.has_front and record.one_tuple_at_a_time
+    for share in shares[:1] if warms_slowly else shares:
         sizes = bench.advisor.sizes(algorithm)
         usual, _ = MODELS[algorithm].rules.settings(sizes, bench.budget(share), USUAL)
-        for times in (1.0,) if algorithm in ONE_PAGE_EACH else buffers:
+        for times in (1.0,) if record.one_tuple_at_a_time else buffers:
             pages = max(1, round(times * usual.pages_per_read))
             keys += [(algorithm, share, e, Split(pages_per_read=pages)) for e in exponents]
     return keys
@@ -317,15 +311,15 @@ def points(bench: Bench, keys: Sequence[Key]) -> list[Point]:
 
 
 def choices_of(bench: Bench, share: float, exponent: float) -> list[Key]:
-    """Return each algorithm that `auto` chooses from, at its best split, what it takes first."""
+    """Return each algorithm that `auto` chooses from, at its best split, its choice first."""
     ranked = bench.advisor.rank(bench.budget(share), bench.conditions(exponent), CHOICES)
     tuned = [bench.tuned(option.name, share, exponent) for option in ranked]
     return [(option.name, share, exponent, option.tuned.split) for option in tuned]
 
 
 def choice(keys: Sequence[Key], bench: Bench) -> Choice:
-    """Compare what `auto` takes, the first, with every other algorithm."""
-    rates = {key[0]: bench.measure(*key)[2] for key in keys}
+    """Compare the choice of `auto`, the first, with every other algorithm."""
+    rates = {key[0]: bench.measure(*key).rate for key in keys}
     best = max(rates, key=lambda name: rates[name])
     chosen, share, exponent, _ = keys[0]
     return Choice(share, exponent, chosen, rates[chosen], best, rates[best])
@@ -334,10 +328,10 @@ def choice(keys: Sequence[Key], bench: Bench) -> Choice:
 def tuning(bench: Bench, algorithm: str, share: float, exponent: float) -> Tuning:
     """Measure the tuned split, the usual one and a whole grid of others."""
     option = bench.tuned(algorithm, share, exponent)
-    tuned = bench.measure(algorithm, share, exponent, option.tuned.split)[2]
-    usual = bench.measure(algorithm, share, exponent)[2]
+    tuned = bench.measure(algorithm, share, exponent, option.tuned.split).rate
+    usual = bench.measure(algorithm, share, exponent).rate
     grid = [
-        bench.measure(algorithm, share, exponent, split)[2]
+        bench.measure(algorithm, share, exponent, split).rate
         for split in _grid(bench, algorithm, share)
     ]
     return Tuning(algorithm, share, exponent, tuned, usual, max(tuned, usual, *grid))
@@ -364,9 +358,9 @@ def _grid(bench: Bench, algorithm: str, share: float) -> Iterator[Split]:
 
 def stream_input(bench: Bench, algorithm: str, share: float, exponent: float) -> StreamInput:
     """Compare what a loop serves with the papers' equations 2 (HYBRIDJOIN) and 9 (X-HYBRIDJOIN)."""
-    measured, plan, _ = bench.measure(algorithm, share, exponent)
+    measured = bench.measure(algorithm, share, exponent)
     conditions, layout = bench.conditions(exponent), bench.layout
-    settings = plan.settings
+    settings = measured.settings
     derived = MODELS[algorithm].predict(conditions, settings, 0).tuples_per_loop
     rows = layout.rows_per_page
     d_s = settings.pages_per_read * rows
@@ -379,5 +373,5 @@ def stream_input(bench: Bench, algorithm: str, share: float, exponent: float) ->
         about = (conditions.demand, settings.places, d_n, d_s)
         printed = printed_xhybridjoin.stream_input_as_printed(*about)
         corrected = printed_xhybridjoin.stream_input(*about)
-    served = measured.tuples / measured.counted("iterations")
-    return StreamInput(algorithm, share, exponent, printed, corrected, derived, served)
+    about_run = (algorithm, share, exponent)
+    return StreamInput(*about_run, printed, corrected, derived, measured.tuples_per_loop)

@@ -1,0 +1,50 @@
+"""A calibration: the cost factors, and what they were measured on."""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from semistream.cost.factors import CostFactors
+from semistream.relation.device import EmulatedDevice
+from semistream.relation.relation import Relation
+from semistream.spec import Columns, JoinSpec, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Cost factors, and what they were measured on."""
+
+    factors: CostFactors
+    deviation: dict[str, float]  # typical relative deviation of each factor
+    host: str
+    device: str
+    measured: str  # when: date and time
+    seconds: float  # that the calibration took
+    is_brief: bool
+    stream_bytes: float  # size of a stream tuple's values
+    waiting_bytes: dict[str, float]  # memory of such a tuple while it waits, by family of join
+
+    def factors_on(self, device: EmulatedDevice | None) -> CostFactors:
+        """Return the factors; an emulated device charges its own time on top."""
+        return self.factors if device is None else self.factors.with_device(*device.costs)
+
+    def fudge(self, family: str) -> float:
+        """Return f of `meshjoin.txt`: memory of H per byte of tuples, with 4 bytes of Q apart."""
+        return (self.waiting_bytes[family] - 4) / self.stream_bytes
+
+    @property
+    def tuple_s(self) -> float:
+        """The cost of a tuple, all steps together, to compare calibrations by."""
+        return sum(p.tuple_s + p.output_s + p.probe_s for p in self.factors.index)
+
+    @property
+    def typical_error(self) -> float:
+        """By how much runs typically differ on this machine; 0 if there was one run each."""
+        return 0.0 if self.is_brief else self.deviation["rounds"]
+
+
+def usual_spec(relation: Relation, columns: Columns | None) -> JoinSpec:
+    """Return the join of a stream of key, quantity and price, as in the first paper."""
+    key = [relation.schema.field(name) for name in relation.key]
+    fields = [*key, pa.field("quantity", pa.int32()), pa.field("price", pa.float64())]
+    return resolve(relation, pa.schema(fields), how="left", columns=columns, suffix="_r")

@@ -1,0 +1,111 @@
+"""Stored calibrations: one file for each host, device, relation's schema and stream's schema."""
+
+import hashlib
+import json
+import os
+import socket
+import tempfile
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from semistream.advice.calibration.record import Calibration
+from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts
+from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec
+
+FOLDER_VARIABLE = "SEMISTREAM_CACHE"
+_FORMAT = 3
+
+
+def keep(calibration: Calibration, relation: Relation, spec: JoinSpec) -> None:
+    """Store a calibration if that is possible: without it, the next process measures again."""
+    try:
+        store(calibration, relation, spec)
+    except OSError as error:
+        warnings.warn(
+            f"the cost factors of this machine cannot be kept ({error}), so each process will "
+            f"measure them again; set {FOLDER_VARIABLE} to a folder that can be written",
+            stacklevel=2,
+        )
+
+
+def store(calibration: Calibration, relation: Relation, spec: JoinSpec) -> Path:
+    """Keep a calibration for this host."""
+    path = _path(relation, spec)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = json.dumps({"format": _FORMAT, **asdict(calibration)}, indent=1)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(content)
+    Path(file.name).replace(path)
+    return path
+
+
+def load(relation: Relation, spec: JoinSpec) -> Calibration | None:
+    """Return what is stored for this host, a relation's device and a join's schema, if anything.
+
+    If nothing is for streams like this one, a thorough one for others is still better than none.
+    """
+    path = _path(relation, spec)
+    if path.exists():
+        return _read(path)
+    others = sorted(path.parent.glob("*.json"), key=lambda p: p.stat().st_mtime, reverse=True)
+    found = (_read(other) for other in others)
+    return next((c for c in found if c is not None and not c.is_brief), None)
+
+
+def _read(path: Path) -> Calibration | None:
+    try:
+        stored = json.loads(path.read_text())
+        if stored.pop("format") != _FORMAT:
+            return None
+        return Calibration(**{**stored, "factors": _factors(stored["factors"])})
+    except (ValueError, KeyError, TypeError):
+        return None  # of another version, or cut off: ignored
+
+
+def device_of(relation: Relation) -> str:
+    """Return what distinguishes the device of a relation from others on this host."""
+    if "://" in relation.location:
+        return "/".join(relation.location.split("/")[:3])
+    return f"device {Path(relation.location).stat().st_dev}"
+
+
+def _path(relation: Relation, spec: JoinSpec) -> Path:
+    """Return the file of the calibration for a device and a schema: types matter, names do not."""
+    added = [relation.schema.field(name).type for name in spec.columns]
+    key = [relation.schema.field(name).type for name in relation.key]
+    about = [
+        device_of(relation),
+        [str(t) for t in key],
+        sorted(str(t) for t in added),
+        relation.manifest.page_bytes,
+        relation.reading.whole_pages,
+        spec.adds_columns,
+    ]
+    stream = [str(t) for t in spec.stream_schema.types]
+    cache = os.environ.get(FOLDER_VARIABLE) or str(
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "semistream"
+    )
+    folder = Path(cache) / "calibration" / socket.gethostname()
+    return folder / _digest(about) / f"{_digest(stream)}.json"
+
+
+def _digest(about: object) -> str:
+    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:12]
+
+
+def _factors(stored: dict[str, Any]) -> CostFactors:
+    def points(name: str, kind: type[Any]) -> tuple[Any, ...]:
+        return tuple(kind(**point) for point in stored[name])
+
+    io: dict[str, Any] = stored["io"]
+    return CostFactors(
+        IoCurve(tuple(io["sizes_bytes"]), tuple(io["seconds"]), io["seek_s"]),
+        points("scan", StepCosts),
+        points("index", StepCosts),
+        points("front", FrontCosts),
+        points("pinned", FrontCosts),
+        stored["resident_s"],
+    )

@@ -1,0 +1,87 @@
+"""The tuner: the best algorithm, split and budget for a demand, by the cost model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from semistream.advice.choice import CHOICES, SHORT_CHOICES, Advisor, Option
+from semistream.advice.situation import demand_of, layout_of
+from semistream.cost.conditions import Conditions, Layout
+from semistream.cost.demand import Demand
+from semistream.cost.factors import CostFactors
+from semistream.cost.models import MODELS
+from semistream.cost.tuning import least_budget, tune
+from semistream.joins.frontstage import POLICY
+from semistream.relation.reader import PageReader
+
+HEADROOM = 1.25  # with an expected rate: the join is tuned for this multiple of it
+_BYTES_PER_PAGE = 96  # the page index, shares by page, and what is computed from them
+_UNCOUNTED_BYTES = 1 << 20  # of these
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A choice, and what it was made for."""
+
+    budget_bytes: int
+    option: Option
+    demand: Demand
+    rate: float | None = None  # expected arrivals per second
+    is_short: bool = False  # the stream was expected to end before a window is full
+
+
+class Tuner:
+    """Asks the model what to run within a budget, for any demand and rate."""
+
+    def __init__(
+        self,
+        advisor: Advisor,
+        reader: PageReader,
+        columns: tuple[str, ...],
+        budget_bytes: int,
+        factors: CostFactors,
+    ) -> None:
+        """Prepare for joins that read these columns; nothing is computed yet."""
+        self._advisor = advisor
+        self._reader = reader
+        self._columns = columns
+        self._budget_bytes = budget_bytes
+        self._factors = factors
+        self._layout: Layout | None = None  # computed once it is needed
+
+    @property
+    def model_bytes(self) -> int:
+        """The memory of the model while it compares algorithms, the first megabyte aside."""
+        return max(0, _BYTES_PER_PAGE * self._reader.page_count - _UNCOUNTED_BYTES)
+
+    def has_all_memory(self, chosen: Chosen) -> bool:
+        """Return whether a choice uses the whole budget."""
+        return chosen.budget_bytes >= self._budget_bytes
+
+    def demand(self, codes: NDArray[np.int64]) -> Demand:
+        """Return the demand that a sample of key codes shows."""
+        return demand_of(codes, self._reader)
+
+    def best(self, demand: Demand, rate: float | None, is_short: bool = False) -> Chosen:
+        """Return the best choice for a demand; with a rate, the least memory that holds it."""
+        advisor, conditions = self._advisor, self._conditions(demand)
+        names = SHORT_CHOICES if is_short else CHOICES
+        option = advisor.rank(self._budget_bytes, conditions, names)[0]
+        if rate is None:
+            return Chosen(self._budget_bytes, option, demand, is_short=is_short)
+        model, sizes = MODELS[option.name], advisor.sizes(option.name)
+        least = least_budget(model, sizes, conditions, HEADROOM * rate, self._budget_bytes)
+        budget_bytes = self._budget_bytes if least is None else least
+        tuned = option.tuned if least is None else tune(model, sizes, budget_bytes, conditions)
+        return Chosen(budget_bytes, Option(option.name, tuned), demand, rate, is_short)
+
+    def rate_under(self, chosen: Chosen, demand: Demand) -> float:
+        """Return the predicted rate of a choice, its settings unchanged, under another demand."""
+        tuned, model = chosen.option.tuned, MODELS[chosen.option.name]
+        return model.predict(self._conditions(demand), tuned.settings, tuned.cached_rows).rate
+
+    def _conditions(self, demand: Demand) -> Conditions:
+        if self._layout is None:
+            self._layout = layout_of(self._reader, self._columns)
+        return Conditions(self._layout, demand, self._factors, POLICY)

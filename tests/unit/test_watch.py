@@ -1,0 +1,146 @@
+"""The watch: when it looks, and what it returns; on clocks that the tests move."""
+
+from dataclasses import dataclass, field
+from math import inf
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from semistream.advice.tuner import Chosen
+from semistream.advice.watch import Retune, Watch, has_moved
+from semistream.cost.demand import Demand
+
+UNIFORM, SKEWED = Demand.zipf(0.0, 10_000), Demand.zipf(1.0, 10_000)
+WINDOW = 1_000
+LOOK_S = 0.5
+
+
+@dataclass
+class Scene:
+    """Stand-ins for the tuner, the source and the join, and a watch between them."""
+
+    chosen_rate: float | None = None
+    is_short: bool = False
+    has_all_memory: bool = False
+    best_rate: float = 200.0  # predicted for another choice; what runs has 100
+    demand: Demand = UNIFORM  # of every sample from now on
+    limits_overhead: bool = False
+    now_s: float = 0.0
+    source: Any = field(init=False)
+
+    def watch(self) -> Watch:
+        self.source = SimpleNamespace(
+            row_count=0,
+            waited_s=0.0,
+            rows_per_sample=100,
+            now_s=lambda: self.now_s,
+            sample=lambda: np.zeros(0, np.int64),
+            forget_sample=lambda: None,
+        )
+        tuner: Any = SimpleNamespace(
+            model_bytes=0,
+            demand=self._look,
+            has_all_memory=lambda _: self.has_all_memory,
+            best=lambda demand, _: SimpleNamespace(
+                budget_bytes=1, option=SimpleNamespace(rate=self.best_rate), demand=demand
+            ),
+            rate_under=lambda *_: 100.0,
+        )
+        join: Any = SimpleNamespace(telemetry=SimpleNamespace(front_hits=0), idle_bytes=1)
+        settings = SimpleNamespace(places=WINDOW)
+        option: Any = SimpleNamespace(tuned=SimpleNamespace(settings=settings))
+        chosen = Chosen(1, option, UNIFORM, self.chosen_rate, self.is_short)
+        about = (tuner, self.source, chosen, join)
+        return Watch(*about, clock=lambda: self.now_s, limits_overhead=self.limits_overhead)
+
+    def _look(self, _: object) -> Demand:
+        self.now_s += LOOK_S if self.limits_overhead else 0.0
+        return self.demand
+
+    def arrive(self, rows: int, seconds: float = 1.0, waited_s: float = 0.0) -> None:
+        self.source.row_count += rows
+        self.source.waited_s += waited_s
+        self.now_s += seconds
+
+
+def test_a_steady_stream_is_left_alone() -> None:
+    scene = Scene()
+    watch = scene.watch()
+    for _ in range(5):
+        scene.arrive(WINDOW)
+        assert watch.look() is None
+
+
+def test_another_skew_must_be_seen_twice() -> None:
+    scene = Scene()
+    watch = scene.watch()
+    scene.demand = SKEWED
+    scene.arrive(WINDOW)
+    assert watch.look() is None, "a sample may be from before and after a change"
+    scene.arrive(WINDOW - 1)
+    assert watch.look() is None, "the window has not passed yet"
+    scene.arrive(1)
+    assert watch.look() == Retune("key skew changed: Zipf exponent 0.00 → 1.00", None)
+
+
+def test_another_choice_must_be_clearly_better() -> None:
+    scene = Scene(best_rate=110.0)
+    watch = scene.watch()
+    scene.demand = SKEWED
+    for _ in range(4):
+        scene.arrive(WINDOW)
+        assert watch.look() is None
+
+
+def test_a_stream_that_was_expected_to_be_short() -> None:
+    scene = Scene(is_short=True)
+    watch = scene.watch()
+    scene.arrive(WINDOW)
+    assert watch.look() == Retune("this stream has more rows than earlier ones", None)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "changes"), [(500, True), (700, False), (1_200, False), (1_300, True)]
+)
+def test_other_arrivals(arrivals: int, changes: bool) -> None:
+    """Arrivals set the pace when the join waits for them."""
+    scene = Scene(chosen_rate=1_000.0)
+    watch = scene.watch()
+    scene.arrive(2 * arrivals, seconds=2.0, waited_s=1.0)
+    retune = watch.look()
+    assert (retune is not None) == changes
+    assert retune is None or retune.rate == arrivals
+
+
+@pytest.mark.parametrize("has_all_memory", [False, True])
+def test_more_arrivals_than_can_be_served(has_all_memory: bool) -> None:
+    scene = Scene(chosen_rate=1_000.0, has_all_memory=has_all_memory)
+    watch = scene.watch()
+    scene.arrive(WINDOW)
+    assert watch.look() is None, "it may have to catch up"
+    scene.arrive(WINDOW)
+    retune = watch.look()
+    assert retune is None if has_all_memory else retune is not None and retune.rate == inf
+
+
+def test_looks_are_rare_enough() -> None:
+    """A look of half a second is not repeated before 25 seconds have passed."""
+    scene = Scene(limits_overhead=True)
+    watch = scene.watch()
+    scene.arrive(WINDOW)
+    assert watch.look() is None
+    scene.demand = SKEWED
+    looked_s = scene.now_s
+    scene.arrive(WINDOW, seconds=24.0)
+    watch.look()
+    assert scene.now_s == looked_s + 24.0, "no look"
+    scene.arrive(WINDOW, seconds=1.0)
+    watch.look()
+    assert scene.now_s == looked_s + 25.0 + LOOK_S
+
+
+def test_a_demand_has_moved_if_caches_would_hit_otherwise() -> None:
+    assert has_moved(UNIFORM, SKEWED)
+    assert not has_moved(SKEWED, Demand.zipf(1.02, 10_000))
