@@ -28,7 +28,7 @@ WORKERS = min(2, os.cpu_count() or 1)
 TIMEOUT_SECONDS = 300  # a mutant that takes longer is in an endless loop
 LONG_TIMEOUT_SECONDS = 1_800
 _SHARED = ("-n", str(WORKERS), "--dist", "worksteal")
-COPIED = ("src", "tests", "benchmarks", "pyproject.toml", "README.md", "docs")
+COPIED = ("src", "tests", "benchmarks", "pyproject.toml", "README.md", "CONTRIBUTING.md", "docs")
 # What runs with bounds checks: every kernel, by its own tests and under short memory.
 BOUNDS_CHECKED = (
     *(f"tests/unit/test_{name}.py" for name in ("kernels", "keys", "columns", "rows", "buckets")),
