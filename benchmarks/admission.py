@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 
 from benchmarks.report import Report
 from semistream.budget.frontsizes import WAYS, CachedColumns
-from semistream.joins.diskbuffer import LocatedRows
-from semistream.joins.frontstage import Matched, TupleCache
+from semistream.joins.frontstage import TupleCache
+from semistream.joins.protocols import LocatedRows, Matched
 from semistream.joins.telemetry import Telemetry
 from semistream.workload.zipf import scatter, zipf_ranks
 
@@ -193,8 +193,10 @@ def simulate_front_stage(keys: NDArray[np.int32], domain: int, window: int, cach
             before = telemetry.front_admissions
             for row in range(0, len(found), PIECE):
                 some = np.arange(row, min(row + PIECE, len(found)))
-                cache.learn(Matched(found, some, tallies[some], None, lambda _: [], _no_columns))
-            cache.turn()
+                cache.observe_matches(
+                    Matched(found, some, tallies[some], None, lambda _: [], _no_columns)
+                )
+            cache.end_cycle()
             admissions[at >= half] += telemetry.front_admissions - before
             waiting, filled = [], 0
     return Figures(

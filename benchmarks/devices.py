@@ -19,12 +19,18 @@ from time import perf_counter, process_time
 import pyarrow as pa
 
 import semistream as ss
+from benchmarks.data import (
+    BATCH_ROWS,
+    fingerprint,
+    paper_workload,
+    shuffled_relation,
+    stream_table,
+)
 from benchmarks.engine import COLUMNS, answer_to
 from benchmarks.report import Report
 from semistream.embedded import prepare
 from semistream.joins.registry import ALGORITHMS, BOUNDS
 from semistream.relation.device import EmulatedDevice, Reading
-from semistream.workload.paper import BATCH_ROWS, PaperWorkload, fingerprint
 
 DEVICE = "hdd-2007"
 SHARE = 0.05
@@ -46,11 +52,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    workload = PaperWorkload(350_000, 2_400_000) if quick else PaperWorkload(3_500_000, 24_000_000)
+    relation_rows, stream_rows = (350_000, 2_400_000) if quick else (3_500_000, 24_000_000)
+    workload = paper_workload(relation_rows)
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
-        table = workload.relation()
+        table = shuffled_relation(workload)
         relation = ss.build_relation(table, Path(folder) / "r.rel", key="k", partitions=1)
-        stream = workload.stream(1.0)
+        stream = stream_table(workload, stream_rows)
         by_frequency = ss.build_relation(
             table,
             Path(folder) / "f.rel",

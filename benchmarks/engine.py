@@ -24,9 +24,16 @@ import pyarrow as pa
 from rocksdict import Options, Rdict, WriteBatch
 
 import semistream as ss
+from benchmarks.data import (
+    BATCH_ROWS,
+    Fingerprint,
+    fingerprint,
+    paper_workload,
+    shuffled_relation,
+    stream_table,
+)
 from benchmarks.report import Report
 from semistream.joins.registry import ALGORITHMS, BOUNDS
-from semistream.workload.paper import BATCH_ROWS, Fingerprint, PaperWorkload, fingerprint
 
 COLUMNS = ["c0", "c1"]
 ROUNDS = 3
@@ -81,12 +88,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    workload = PaperWorkload(350_000, 600_000) if quick else PaperWorkload()
+    relation_rows, stream_rows = (350_000, 600_000) if quick else (3_500_000, 6_000_000)
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
-        table = workload.relation()
+        table = shuffled_relation(paper_workload(relation_rows))
         relation = ss.build_relation(table, Path(folder) / "r.rel", key="k", partitions=1)
         stores = _Stores(table, Path(folder))
-        rates = {e: _compare(workload, table, relation, stores, e) for e in (0.0, 1.0)}
+        rates = {e: _compare(stream_rows, table, relation, stores, e) for e in (0.0, 1.0)}
     Report("engine", {}).show(
         "To be reached" + (" (a tenth of the data: not the figures that count)" if quick else ""),
         ["figure", "at least", "reached"],
@@ -103,13 +110,13 @@ def _reached(target: Target, rates: dict[float, dict[str, float]]) -> float:
 
 
 def _compare(
-    workload: PaperWorkload,
+    stream_rows: int,
     table: pa.Table,
     relation: ss.Relation,
     stores: "_Stores",
     exponent: float,
 ) -> dict[str, float]:
-    stream = workload.stream(exponent)
+    stream = stream_table(paper_workload(table.num_rows, exponent), stream_rows)
     answer = answer_to(table, stream)
     # A store looks up a tenth of the stream, and an index a hundredth, one page at a time: the
     # others would wait for them.

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 import semistream as ss
+from benchmarks.data import paper_workload
 from benchmarks.report import Report
 from semistream.units import format_bytes
-from semistream.workload.paper import PaperWorkload
 
 SHARES = (0.01, 0.05, 0.10)
 CONSTANT_BYTES = 16_000_000  # allocator, interpreter, the batch in flight on either side
@@ -31,7 +31,7 @@ def main() -> None:
     if arguments.measure:
         print(_growth(arguments.measure[0], int(arguments.measure[1])))
         return
-    workload = PaperWorkload(350_000) if arguments.quick else PaperWorkload()
+    workload = paper_workload(350_000) if arguments.quick else paper_workload()
     report = Report("memory", {"relation_rows": workload.relation_rows})
     rows = []
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:

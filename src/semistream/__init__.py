@@ -12,18 +12,27 @@
 from typing import TYPE_CHECKING, Any
 
 from semistream import errors
+from semistream.api import Relation, build_relation
 from semistream.embedded import join
-from semistream.relation import Relation, build_relation
+from semistream.version import __version__
 
 if TYPE_CHECKING:
     from semistream.spark import enrich, enrich_with
 
-__version__ = "0.1.0"
-__all__ = ["Relation", "build_relation", "enrich", "enrich_with", "errors", "join"]
+
+__all__ = [
+    "Relation",
+    "__version__",
+    "build_relation",
+    "enrich",
+    "enrich_with",
+    "errors",
+    "join",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs Spark only when it is used."""
+    """Import the functions that need Spark when they are first used."""
     if name in ("enrich", "enrich_with"):
         from semistream import spark
 

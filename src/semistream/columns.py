@@ -1,8 +1,8 @@
 """Arrow columns as flat NumPy arrays, and back.
 
-Everything that stores rows (the relation's pages, the join's window) stores them as flat
-arrays, so that a hot loop can gather any row without asking Arrow. A column is held in one of
-three encodings, chosen by its type alone:
+The relation's pages and the join's window store rows as flat arrays, so that a hot loop can
+gather any row without a call to Arrow. A column is held in one of three encodings, chosen by its
+type alone:
 
 ========  =====================================  =================================
 encoding  for                                    parts
@@ -25,6 +25,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from semistream.arrowtypes import (
+    bit_width,
+    has_union,
+    is_bytes,
+    is_large,
+    is_text,
+    is_view,
+    storage_array,
+    storage_type,
+    wrap_storage,
+)
 from semistream.errors import ColumnError
 from semistream.units import format_bytes
 
@@ -32,10 +43,10 @@ Array: TypeAlias = NDArray[Any]
 Validity: TypeAlias = NDArray[np.uint8]
 Sizes: TypeAlias = NDArray[np.int64]
 
-# Arrow's own pools keep tens of megabytes of what was freed; the system's gives it back. So what a
-# join copies comes from there, as NumPy's arrays do.
+# Arrow's own pools keep tens of megabytes of freed memory; the system's pool returns it. So copies
+# that a join makes are allocated there, as NumPy's arrays are.
 POOL = pa.system_memory_pool()
-# The most bytes that the values of a column with 32-bit offsets may take together.
+# The most bytes that all values of a column with 32-bit offsets may have together.
 MOST_DATA_BYTES = 2**31 - 1
 
 
@@ -59,7 +70,7 @@ def concatenate(arrays: Sequence[pa.Array]) -> pa.Array:
 
 def _compact(array: pa.Array) -> pa.Array:
     """Return the array; a slice of unions without the values of the rows that are not in it."""
-    return take_rows(array, np.arange(len(array))) if _has_union(array.type) else array
+    return take_rows(array, np.arange(len(array))) if has_union(array.type) else array
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
@@ -107,8 +118,8 @@ def plain_array(array: pa.Array) -> pa.Array:
     Part by part: Arrow's own cast of nested columns does not know all types that are not plain, and
     makes invalid arrays of some list views.
     """
-    dtype, wanted = array.type, plain_type(array.type)
-    if wanted == dtype:
+    dtype, plain = array.type, plain_type(array.type)
+    if plain == dtype:
         return array
     if pa.types.is_dictionary(dtype):
         return pc.take(plain_array(array.dictionary), array.indices, memory_pool=POOL)
@@ -116,17 +127,17 @@ def plain_array(array: pa.Array) -> pa.Array:
         return _plain_runs(array)
     if pa.types.is_struct(dtype):
         children = [plain_array(array.field(i)) for i in range(dtype.num_fields)]
-        return pa.StructArray.from_arrays(children, fields=wanted.fields, mask=array.is_null())
+        return pa.StructArray.from_arrays(children, fields=plain.fields, mask=array.is_null())
     if pa.types.is_fixed_size_list(dtype):
         rows = slice(array.offset * dtype.list_size, (array.offset + len(array)) * dtype.list_size)
         values = plain_array(array.values[rows])
-        return pa.FixedSizeListArray.from_arrays(values, type=wanted, mask=array.is_null())
+        return pa.FixedSizeListArray.from_arrays(values, type=plain, mask=array.is_null())
     if pa.types.is_union(dtype):
         return _plain_union(array)
     return (
-        _plain_list(array, wanted)
+        _plain_list(array, plain)
         if pa.types.is_nested(dtype)
-        else array.cast(wanted, memory_pool=POOL)
+        else array.cast(plain, memory_pool=POOL)
     )
 
 
@@ -151,20 +162,20 @@ def _plain_runs(array: pa.Array) -> pa.Array:
     return take_rows(plain_array(array.values), runs)
 
 
-def _plain_list(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _plain_list(array: pa.Array, plain: pa.DataType) -> pa.Array:
     """Return a map, a list or a list view as a map or a list."""
     nulls = array.is_null()
     if pa.types.is_list_view(array.type) or pa.types.is_large_list_view(array.type):
         values, bounds = _viewed_values(array)
-        return _list_type(wanted).from_arrays(bounds, values, type=wanted, mask=nulls)
+        return _list_type(plain).from_arrays(bounds, values, type=plain, mask=nulls)
     bounds = array.offsets.to_numpy()
     used = slice(bounds[0], bounds[-1])
     offsets = pa.array(bounds - bounds[0])
-    if pa.types.is_map(wanted):
+    if pa.types.is_map(plain):
         keys, items = plain_array(array.keys[used]), plain_array(array.items[used])
-        return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=nulls)
+        return pa.MapArray.from_arrays(offsets, keys, items, type=plain, mask=nulls)
     values = plain_array(array.values[used])
-    return _list_type(wanted).from_arrays(offsets, values, type=wanted, mask=nulls)
+    return _list_type(plain).from_arrays(offsets, values, type=plain, mask=nulls)
 
 
 def _viewed_values(array: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -182,21 +193,38 @@ def _list_type(dtype: pa.DataType) -> Any:
 
 def encoding_of(dtype: pa.DataType) -> Encoding:
     """Return the encoding of a plain type."""
-    dtype = _storage(dtype)
-    if _is_bytes(dtype):
-        return Encoding.BYTES
-    return Encoding.FIXED if _bit_width(dtype) else Encoding.NESTED
+    return _facts(dtype)[0]
 
 
 def width_bytes(dtype: pa.DataType) -> int:
-    """Return the bytes one value of a FIXED column takes (a bool takes one)."""
-    return max(1, _bit_width(_storage(dtype)) // 8)
+    """Return the size in bytes of one value of a FIXED column; 1 for a bool."""
+    return _facts(dtype)[1]
 
 
 def numpy_dtype(dtype: pa.DataType) -> np.dtype[Any]:
     """Return the dtype that carries a FIXED column's bits, whatever they mean."""
-    width = width_bytes(dtype)
-    return np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
+    return _facts(dtype)[2]
+
+
+_Facts: TypeAlias = tuple[Encoding, int, np.dtype[Any]]
+_facts_by_id: dict[int, _Facts] = {}  # of types that are told by their id alone
+
+
+def _facts(dtype: pa.DataType) -> _Facts:
+    """Return encoding, width and NumPy type; each batch and column needs them."""
+    known = _facts_by_id.get(dtype.id)
+    if known is not None:
+        return known
+    storage = storage_type(dtype)
+    bits = bit_width(storage)
+    encoding = Encoding.BYTES if is_bytes(storage) else Encoding.FIXED
+    if not bits and encoding is Encoding.FIXED:
+        encoding = Encoding.NESTED
+    width = max(1, bits // 8)
+    facts = encoding, width, np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
+    if pa.types.is_primitive(dtype) or is_bytes(dtype):
+        _facts_by_id[dtype.id] = facts
+    return facts
 
 
 def split_validity(array: pa.Array) -> Validity | None:
@@ -212,7 +240,7 @@ def split_validity(array: pa.Array) -> Validity | None:
 def split_fixed(array: pa.Array) -> tuple[Array, Validity | None]:
     """Return the values and the validity of a FIXED column; values are views where possible."""
     validity = split_validity(array)
-    storage = _storage_array(array)
+    storage = storage_array(array)
     buffer = storage.buffers()[1]
     if buffer is None:
         return np.zeros(len(array), numpy_dtype(array.type)), validity
@@ -225,13 +253,13 @@ def split_fixed(array: pa.Array) -> tuple[Array, Validity | None]:
 
 def join_fixed(dtype: pa.DataType, values: Array, validity: Validity | None) -> pa.Array:
     """Return an Arrow array over the given values, the inverse of `split_fixed`."""
-    storage = _storage(dtype)
+    storage = storage_type(dtype)
     count = len(values)
     if pa.types.is_boolean(storage):
         values = np.packbits(values, bitorder="little")
     data = pa.py_buffer(np.ascontiguousarray(values))
     array = pa.Array.from_buffers(storage, count, [_pack_validity(validity), data])
-    return _wrap(dtype, array)
+    return wrap_storage(dtype, array)
 
 
 def split_bytes(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8], Validity | None]:
@@ -240,9 +268,9 @@ def split_bytes(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8], 
     A single value is at most 2 GiB, also in a column with 64-bit offsets.
     """
     validity = split_validity(array)
-    storage = _storage_array(array)
+    storage = storage_array(array)
     if validity is not None:
-        empty = pa.scalar("" if _is_text(storage.type) else b"", storage.type)
+        empty = pa.scalar("" if is_text(storage.type) else b"", storage.type)
         storage = pc.coalesce(storage, empty, memory_pool=POOL)
     if len(storage) == 0:
         return np.zeros(0, np.int32), np.zeros(0, np.uint8), validity
@@ -265,13 +293,13 @@ def locate_bytes(
     array: pa.Array, rows: Array
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8], Validity | None]:
     """Return where some rows of a BYTES column start, their lengths, all data, and validity."""
-    storage = _storage_array(array)
+    storage = storage_array(array)
     offsets, buffer = _offsets(storage), storage.buffers()[2]
     starts, lengths = offsets[rows].astype(np.int64), offsets[rows + 1] - offsets[rows]
     validity = split_validity(array)
     if validity is not None:
         validity = validity[rows]
-        lengths = lengths * validity  # what lies under a null is not copied
+        lengths = lengths * validity  # bytes stored under a null are not copied
     data = np.zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
     return starts, lengths.astype(np.int32, copy=False), data, validity
 
@@ -283,33 +311,33 @@ def join_bytes(
     validity: Validity | None,
 ) -> pa.Array:
     """Return an Arrow array over rows that lie back to back, the inverse of `split_bytes`."""
-    storage = _storage(dtype)
-    is_large = _is_large(storage)
-    if len(data) > MOST_DATA_BYTES and not is_large:
+    storage = storage_type(dtype)
+    has_long_offsets = is_large(storage)
+    if len(data) > MOST_DATA_BYTES and not has_long_offsets:
         raise OverflowError(f"{len(data)} bytes do not fit the 32-bit offsets of {storage}")
-    offsets = np.zeros(len(lengths) + 1, np.int64 if is_large else np.int32)
+    offsets = np.zeros(len(lengths) + 1, np.int64 if has_long_offsets else np.int32)
     np.cumsum(lengths, out=offsets[1:])
     buffers = [_pack_validity(validity), pa.py_buffer(offsets), pa.py_buffer(data)]
-    return _wrap(dtype, pa.Array.from_buffers(storage, len(lengths), buffers))
+    return wrap_storage(dtype, pa.Array.from_buffers(storage, len(lengths), buffers))
 
 
 def value_sizes(array: pa.Array) -> Sizes:
-    """Return the bytes that each value takes in its plain type, with its offset and validity.
+    """Return the size in bytes of each value in its plain type, with its offset and validity.
 
-    Nothing is decoded or copied, so that rows can be counted before they are. A null counts as
-    what its place holds.
+    Nothing is decoded or copied, so sizes are known before rows are. A null has the size of the
+    bytes that are stored in its place.
 
     >>> value_sizes(pa.array(["", "abc", None])).tolist()
     [5, 8, 5]
     """
-    array = _storage_array(array)
+    array = storage_array(array)
     dtype, count = array.type, len(array)
     if pa.types.is_dictionary(dtype):
         return _sizes_at(array.dictionary, array.indices.fill_null(0).to_numpy())
     if pa.types.is_run_end_encoded(dtype):
         rows = np.arange(array.offset, array.offset + count)
         return _sizes_at(array.values, np.searchsorted(array.run_ends.to_numpy(), rows, "right"))
-    if _is_bytes(dtype) or _is_view(dtype):
+    if is_bytes(dtype) or is_view(dtype):
         return _sizes_at(array, np.arange(count))
     if pa.types.is_struct(dtype):
         fields = [value_sizes(array.field(i)) for i in range(dtype.num_fields)]
@@ -318,7 +346,7 @@ def value_sizes(array: pa.Array) -> Sizes:
         return _union_sizes(array)
     if pa.types.is_nested(dtype):
         return _list_sizes(array)
-    return np.full(count, 1 + width_bytes(dtype) if _bit_width(dtype) else 1, np.int64)
+    return np.full(count, 1 + width_bytes(dtype) if bit_width(dtype) else 1, np.int64)
 
 
 def _list_sizes(array: pa.Array) -> Sizes:
@@ -364,38 +392,26 @@ def _union_sizes(array: pa.Array) -> Sizes:
 
 
 def total_bytes(columns: Iterable[pa.Array]) -> int:
-    """Return what the values of some columns take, as `nbytes` does where that can be trusted.
+    """Return the size in bytes of all values of some columns: `nbytes` where that is safe.
 
     Arrow's own count reads out of bounds in some unions (seen in PyArrow 26 with an empty child).
     """
-    return sum(int(value_sizes(c).sum()) if _has_union(c.type) else int(c.nbytes) for c in columns)
-
-
-def _has_union(dtype: pa.DataType) -> bool:
-    if isinstance(dtype, pa.BaseExtensionType):
-        return _has_union(dtype.storage_type)
-    if pa.types.is_union(dtype):
-        return True
-    if pa.types.is_dictionary(dtype):
-        return _has_union(dtype.value_type)
-    if pa.types.is_run_end_encoded(dtype):
-        return _has_union(dtype.value_type)
-    return any(_has_union(dtype.field(i).type) for i in range(dtype.num_fields))
+    return sum(int(value_sizes(c).sum()) if has_union(c.type) else int(c.nbytes) for c in columns)
 
 
 def _sizes_at(values: pa.Array, rows: Array) -> Sizes:
-    """Return the sizes of some values, without a look at the others."""
+    """Return the sizes of some values; the others are not read."""
     if not len(rows):
         return np.zeros(0, np.int64)
     if not len(values):  # then all rows are null
         return value_sizes(pa.nulls(len(rows), plain_type(values.type)))
-    if _is_view(values.type):
+    if is_view(values.type):
         # The first four bytes of a view are its length; those of a null mean nothing.
         views = np.frombuffer(values.buffers()[1], np.int32).reshape(-1, 4)
         lengths = views[values.offset : values.offset + len(values), 0][rows].astype(np.int64)
         validity = split_validity(values)
         return 5 + (lengths if validity is None else lengths * validity[rows])
-    if not _is_bytes(values.type):
+    if not is_bytes(values.type):
         return value_sizes(values)[rows]
     offsets = _offsets(values)
     lengths = offsets[rows + 1] - offsets[rows]
@@ -405,7 +421,7 @@ def _sizes_at(values: pa.Array, rows: Array) -> Sizes:
 def _offsets(array: pa.Array) -> Array:
     """Return the offsets of a BYTES column, one more than it has rows."""
     buffer = array.buffers()[1]
-    dtype = np.int64 if _is_large(array.type) else np.int32
+    dtype = np.int64 if is_large(array.type) else np.int32
     if buffer is None or not buffer.size:
         return np.zeros(len(array) + 1, dtype)
     return np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array) + 1]
@@ -420,46 +436,6 @@ def nested_from_message(dtype: pa.DataType, message: Any) -> pa.Array:
     """Return the column that `nested_to_message` wrote, without copying it."""
     schema = pa.schema([pa.field("c", dtype)])
     return pa.ipc.read_record_batch(pa.py_buffer(message), schema).column(0)
-
-
-def _storage(dtype: pa.DataType) -> pa.DataType:
-    return dtype.storage_type if isinstance(dtype, pa.BaseExtensionType) else dtype
-
-
-def _storage_array(array: pa.Array) -> pa.Array:
-    return array.storage if isinstance(array, pa.ExtensionArray) else array
-
-
-def _wrap(dtype: pa.DataType, storage: pa.Array) -> pa.Array:
-    if isinstance(dtype, pa.BaseExtensionType):
-        return dtype.wrap_array(storage)
-    return storage
-
-
-def _is_text(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
-
-
-def _is_view(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype))
-
-
-def _is_large(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype))
-
-
-def _is_bytes(dtype: pa.DataType) -> bool:
-    return _is_text(dtype) or _is_large(dtype) or bool(pa.types.is_binary(dtype))
-
-
-def _bit_width(dtype: pa.DataType) -> int:
-    """Return the bits of a fixed-width leaf type, 0 for every other type."""
-    if pa.types.is_nested(dtype) or pa.types.is_null(dtype) or _is_bytes(dtype):
-        return 0
-    try:
-        return int(dtype.bit_width)
-    except ValueError:
-        return 0
 
 
 def _unpack_bits(bitmap: pa.Buffer, offset: int, count: int) -> NDArray[np.uint8]:

@@ -1,17 +1,51 @@
 """The join without Spark: record batches in, record batches out."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
-from semistream.joins.operator import Operator
+from semistream.joins.protocols import Operator
 from semistream.relation.relation import Relation
 from semistream.sources import Stream, open_stream
-from semistream.spec import Columns, On, resolve
+from semistream.spec import Columns, JoinSpec, On, resolve
 from semistream.units import parse_bytes
 
 DEFAULT_MEMORY = "64MB"
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOptions:
+    """The keyword arguments that `join` and `semistream.spark.enrich` have in common."""
+
+    on: On | None = None
+    how: str = "left"
+    columns: Columns | None = None
+    memory: int | str = DEFAULT_MEMORY
+    algorithm: str = AUTO
+    suffix: str | None = None
+    rate: float | None = None  # only of `join`
+
+    @property
+    def memory_bytes(self) -> int:
+        """The budget of the whole join in bytes."""
+        return parse_bytes(self.memory)
+
+    def spec(
+        self, relation: Relation, schema: pa.Schema, *, case_sensitive: bool = True
+    ) -> JoinSpec:
+        """Return the join, checked against the relation and the schema of the stream."""
+        return resolve(
+            relation,
+            schema,
+            on=self.on,
+            how=self.how,
+            columns=self.columns,
+            suffix=self.suffix,
+            case_sensitive=case_sensitive,
+        )
 
 
 def join(
@@ -28,19 +62,19 @@ def join(
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of record batches with a relation, within a memory budget.
 
-    `stream` is an Arrow table, batch or batch reader, anything that exports an Arrow stream (a
+    `stream` is an Arrow table, batch or batch reader, any object that exports an Arrow stream (a
     Polars frame, a DuckDB result), or an iterable of record batches that have the same schema.
     Views, dictionaries and run-end-encoded columns come out as the plain type they stand for.
 
-    Lazy: rows are pulled from `stream` as there is room for them. The output has all columns
-    of the stream, then those of the relation that were asked for; its rows are in no particular
-    order. An empty batch means "nothing for now" and lets the join go on with what it has.
+    Lazy: rows are pulled from `stream` as the window has space for them. The output has all
+    columns of the stream, then the requested columns of the relation; its rows are in no particular
+    order. An empty batch means "no rows for now"; the join continues with the rows that it has.
 
-    The algorithm, unless one is named, and the split of the budget are chosen by the cost model,
-    and again when the stream changes; its factors are measured, in about a second, the first time
-    a relation on this device is joined with a stream like this one (`semistream calibrate` measures
-    them thoroughly). With a `rate`, in tuples per second, the join takes only as much of `memory`
-    as it needs to keep up, and adapts when more or fewer arrive.
+    The cost model chooses the algorithm, unless one is named, and the split of the budget; it
+    chooses again when the stream changes. Its factors are measured, in about a second, the first
+    time a relation on this device is joined with a stream like this one (`semistream calibrate`
+    measures them thoroughly). With a `rate`, in tuples per second, the join uses only the part of
+    `memory` that it needs to keep up, and adapts when the rate changes.
 
     >>> from semistream import build_relation
     >>> import tempfile
@@ -52,39 +86,28 @@ def join(
     [{'product_id': 3, 'quantity': 7, 'name': None}]
     [{'product_id': 2, 'quantity': 5, 'name': 'ink'}]
     """
-    operator, batches = prepare(
-        stream,
-        relation,
-        on=on,
-        how=how,
-        columns=columns,
-        memory=memory,
-        algorithm=algorithm,
-        suffix=suffix,
-        rate=rate,
-    )
+    options = JoinOptions(on, how, columns, memory, algorithm, suffix, rate)
+    operator, batches = _prepare(stream, relation, options)
     return iter(()) if operator is None else operator.join(batches)
 
 
 def prepare(
-    stream: Stream,
-    relation: Relation,
-    *,
-    on: On | None = None,
-    how: str = "left",
-    columns: Columns | None = None,
-    memory: int | str = DEFAULT_MEMORY,
-    algorithm: str = AUTO,
-    suffix: str | None = None,
-    rate: float | None = None,
+    stream: Stream, relation: Relation, **options: Any
 ) -> tuple[Operator | None, Iterable[pa.RecordBatch]]:
-    """Return the operator that `join` would run, and the batches to run it on.
+    """Return the operator that `join` would run with these options, and the batches to run it on.
 
-    For those who want the operator's telemetry and ledger. There is no operator if the stream is an
+    Use it to read the operator's telemetry and ledger. There is no operator if the stream is an
     iterable without a single batch: its schema is not known then.
     """
+    return _prepare(stream, relation, JoinOptions(**options))
+
+
+def _prepare(
+    stream: Stream, relation: Relation, options: JoinOptions
+) -> tuple[Operator | None, Iterable[pa.RecordBatch]]:
     schema, batches = open_stream(stream)
     if schema is None:
         return None, ()
-    spec = resolve(relation, schema, on=on, how=how, columns=columns, suffix=suffix)
-    return make_join(algorithm, relation, spec, parse_bytes(memory), rate=rate), batches
+    spec = options.spec(relation, schema)
+    operator = make_join(options.algorithm, relation, spec, options.memory_bytes, rate=options.rate)
+    return operator, batches

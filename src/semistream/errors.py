@@ -1,6 +1,6 @@
-"""Every error a user can meet, one class per remedy.
+"""Every error that a user can see, one class per remedy.
 
-Each message says who complains, what was needed, what came instead, and what to do.
+Each message says what happened, where, what was needed, and what to do.
 """
 
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ class SemistreamError(Exception):
 class BudgetError(SemistreamError):
     """The memory budget is too small. Remedy: raise ``memory`` to what the message says.
 
-    `least_bytes` is the least budget that would do, where it is known; the message then ends with
-    the advice to raise ``memory`` to it, and with what else would help.
+    `least_bytes` is the least budget that is sufficient, if it is known; the message then ends with
+    the advice to raise ``memory`` to it, and with the alternatives.
 
     >>> raise BudgetError("meshjoin cannot run in 1.0 KB.", 5_000, " or more")
     Traceback (most recent call last):
@@ -24,7 +24,7 @@ class BudgetError(SemistreamError):
     """
 
     def __init__(self, problem: str, least_bytes: int | None = None, otherwise: str = "") -> None:
-        """Say what is wrong and, if it is known, what would be enough."""
+        """Describe the problem and, if it is known, the least sufficient budget."""
         advice = "" if least_bytes is None else f" Raise memory to {least_bytes} bytes{otherwise}"
         super().__init__(problem + advice)
         self.problem = problem
@@ -32,7 +32,7 @@ class BudgetError(SemistreamError):
         self.otherwise = otherwise
 
     def for_all_tasks(self, count: int) -> "BudgetError":
-        """Return the same said of a whole join, of which each of some tasks has an equal share."""
+        """Return the error of a whole join whose memory is shared equally by `count` tasks."""
         problem = f"each of the {count} tasks gets an equal share of memory; in one, {self.problem}"
         whole = None if self.least_bytes is None else self.least_bytes * count
         return BudgetError(problem, whole, self.otherwise)
@@ -63,7 +63,7 @@ class RelationFormatError(SemistreamError):
 
 
 class CorruptRelationError(SemistreamError):
-    """Stored bytes are not what was written. Remedy: rebuild the snapshot that is named."""
+    """Stored bytes differ from those written. Remedy: rebuild the snapshot that is named."""
 
 
 class StorageError(SemistreamError):
@@ -83,7 +83,7 @@ class CommitError(BuildError):
     """
 
     def __init__(self, message: str, took_effect: bool | None) -> None:
-        """Say what is wrong, and which snapshot is current if that is known."""
+        """Describe the failure, and whether the new snapshot is current if that is known."""
         super().__init__(message)
         self.took_effect = took_effect
 

@@ -1,10 +1,10 @@
-"""Numba's `njit` for this package's kernels, with a cache in a folder that can be written.
+"""Numba's `njit` for this package's kernels, with a cache in a writable folder.
 
 Kernels are compiled once and kept on disk. Numba looks for a folder in ``NUMBA_CACHE_DIR``, then in
 the package itself, then in the user's cache folder, and raises at import if it can write to none of
 them, as on an executor whose image and home are read-only. Here the search goes on:
 
-1. ``$SEMISTREAM_CACHE``, the folder for everything that Semistream keeps;
+1. ``$SEMISTREAM_CACHE``, the folder for all files that Semistream keeps between runs;
 2. a folder in the system's temporary folder that belongs to this user alone. What Numba loads
    from its cache is code, so a folder that others could have written to is not used;
 3. no cache: every process compiles its kernels again, and says so once.
@@ -63,7 +63,7 @@ def _own_folder() -> str | None:
     if _is_private(private.parent) and _can_write(private):
         return str(private)
     warnings.warn(
-        "semistream found no folder to keep its compiled kernels in, so every process compiles "
+        "semistream found no writable folder for its compiled kernels, so every process compiles "
         "them again, which takes seconds; set NUMBA_CACHE_DIR to a folder that can be written",
         RuntimeWarning,
         stacklevel=2,

@@ -1,4 +1,4 @@
-"""Key codes: every join key, of whatever type, as one 64-bit integer.
+"""Key codes: every join key, of any type, as one 64-bit integer.
 
 A single integer key is its own code. Anything else (strings, dates, timestamps, decimals,
 composites) is coded as Spark's ``xxhash64`` of its columns, bit for bit, so that the JVM and
@@ -11,7 +11,7 @@ a value that a relation's key cannot have: an unsigned integer of 2^63 or more, 
 than a microsecond, a `date64` in the middle of a day. In R such a value is an error.
 
 The hash is XXH64 with Spark's seed 42, each column seeded by the hash of the one before it.
-Types are first brought to a canonical form, so an ``int32`` key on one side meets an ``int64``
+Types are first brought to a canonical form, so an ``int32`` key on one side matches an ``int64``
 on the other.
 """
 
@@ -71,7 +71,7 @@ def canonical_type(dtype: pa.DataType, column: str) -> pa.DataType:
 
 
 def _cast_hint(dtype: pa.DataType) -> str:
-    """Return what a type is, and what to make of it on both sides of the join."""
+    """Return why a type is no key, and which type to cast to on both sides of the join."""
     types = pa.types
     if types.is_floating(dtype):
         return "Floating-point numbers compare unreliably: cast to decimal or to string."
@@ -137,7 +137,7 @@ class KeyCoder:
         return len(self.types) == 1 and bool(pa.types.is_integer(self.types[0]))
 
     def takes_as_is(self, types: Sequence[pa.DataType]) -> bool:
-        """Whether codes of columns of these types are a view of them: nothing is made."""
+        """Whether the codes of columns of these types are the columns' own memory, not a copy."""
         return self.is_exact and list(types) == [pa.int64()]
 
     def canonical(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
@@ -168,8 +168,8 @@ class KeyCoder:
         """Return codes of rows of R and whether each has a key, or raise if a value has no code."""
         codes, has_key = self.codes(columns)
         if len(has_key) - np.count_nonzero(has_key) > count_null_keys(columns):
-            for column, wanted, name in zip(columns, self.types, names, strict=True):
-                _check_all_fit(plain_array(column), wanted, name)
+            for column, target, name in zip(columns, self.types, names, strict=True):
+                _check_all_fit(plain_array(column), target, name)
         return codes, has_key
 
     def same_keys(self, left: Sequence[pa.Array], right: Sequence[pa.Array]) -> NDArray[np.bool_]:
@@ -181,51 +181,51 @@ class KeyCoder:
 
 
 def count_null_keys(columns: Sequence[pa.Array]) -> int:
-    """Return how many rows have a null in any of the key columns."""
+    """Return the number of rows with a null in any of the key columns."""
     nulls = [1 - v for v in map(split_validity, map(plain_array, columns)) if v is not None]
     return int(np.count_nonzero(np.bitwise_or.reduce(nulls))) if nulls else 0
 
 
-def _hashable(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _hashable(column: pa.Array, target: pa.DataType) -> pa.Array:
     """Return a column in a form that has its canonical hash, which large strings have already."""
-    if column.type == wanted:
+    if column.type == target:
         return column
     column = plain_array(column)
     if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type):
         return column
-    return _cast(column, wanted)
+    return _cast(column, target)
 
 
-def _cast(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _cast(column: pa.Array, target: pa.DataType) -> pa.Array:
     """Return a plain column in its canonical type; values that it cannot express are null."""
-    if column.type == wanted:
+    if column.type == target:
         return column
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
-    if pa.types.is_timestamp(wanted) and column.type.unit == wanted.unit:
-        return column.view(wanted)  # another time zone's label on the same instants
+    if pa.types.is_timestamp(target) and column.type.unit == target.unit:
+        return column.view(target)  # another time zone's label on the same instants
     try:
-        return column.cast(wanted, memory_pool=POOL)
+        return column.cast(target, memory_pool=POOL)
     except pa.ArrowInvalid:
-        return _cast_what_fits(column, wanted)
+        return _cast_values_that_fit(column, target)
 
 
-def _cast_what_fits(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    cast = column.cast(wanted, safe=False, memory_pool=POOL)
-    if pa.types.is_integer(wanted):
+def _cast_values_that_fit(column: pa.Array, target: pa.DataType) -> pa.Array:
+    cast = column.cast(target, safe=False, memory_pool=POOL)
+    if pa.types.is_integer(target):
         fits = pc.greater_equal(cast, 0)  # of all integers only the largest uint64 do not fit
     else:
         fits = pc.equal(cast.cast(column.type, safe=False), column)
-    return pc.if_else(fits, cast, pa.scalar(None, wanted), memory_pool=POOL)
+    return pc.if_else(fits, cast, pa.scalar(None, target), memory_pool=POOL)
 
 
-def _check_all_fit(column: pa.Array, wanted: pa.DataType, name: str) -> None:
-    lost = pc.and_(column.is_valid(), _cast(column, wanted).is_null())
+def _check_all_fit(column: pa.Array, target: pa.DataType, name: str) -> None:
+    lost = pc.and_(column.is_valid(), _cast(column, target).is_null())
     if not pc.any(lost).as_py():
         return
     values = column.filter(lost)
     raise KeyTypeError(
-        f"key column {name!r} has a value that does not fit {wanted}, the type in which keys of "
+        f"key column {name!r} has a value that does not fit {target}, the type in which keys of "
         f"type {column.type} are compared: {_shown(values[:1])} ({len(values):,} such rows in "
         "one batch). Leave these rows out, or cast the column to string"
     )

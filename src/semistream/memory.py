@@ -2,21 +2,21 @@
 
 One ledger belongs to one running operator. A reservation is made in the name of a *holder*
 ("window", "disk buffer", …); when the budget does not cover a request, the error names the
-request, every holder with what it has, and what is left.
+request, every holder with its bytes, and the bytes that are left.
 
-What the ledger does not see:
+Memory that the ledger does not count:
 
 =================================================================  ================================
 what                                                               size
 =================================================================  ================================
 the interpreter with Arrow, NumPy, Numba and the compiled kernels  about 200 MB in a Spark worker
-the batch that the source handed over last                         whatever the source makes it
-an output batch that has been handed on                            at most an eighth of the budget
+the last batch of the source                                       as large as the source makes it
+an output batch that has been emitted                              at most an eighth of the budget
 intermediate arrays of a read or of an output batch                at most 1 MB
-`auto`: sampled key codes, and what the cost model makes of them   at most 2 MB
+`auto`: sampled key codes, and the demand computed from them       at most 2 MB
 `auto`: a first calibration where the budget is less than that     4 MB
-which pages were checked against their checksums, per process      a byte a page and part
-what the allocators keep of freed memory                           a few MB
+flags of pages whose checksums were verified, per process          a byte per page and part
+freed memory that the allocators keep                              a few MB
 =================================================================  ================================
 
 A test compares the growth of the process with the budget: at most a tenth and 8 MB more.
@@ -46,26 +46,26 @@ _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform =
 
 
 class MemoryLedger:
-    """Counts what is reserved out of a fixed budget, and the most that ever was."""
+    """Counts the bytes reserved out of a fixed budget, and their peak."""
 
     def __init__(self, budget_bytes: int) -> None:
         """Start with nothing held."""
         self.budget_bytes = budget_bytes
-        self.peak_bytes = 0
-        self._held: dict[str, int] = {}
+        self.peak_bytes = 0  # the most bytes that were reserved at any time
+        self._held: dict[str, int] = {}  # bytes by holder; holders without bytes are left out
 
     @property
     def held_bytes(self) -> int:
-        """What is reserved now, over all holders."""
+        """The bytes reserved now, over all holders."""
         return sum(self._held.values())
 
     @property
     def available_bytes(self) -> int:
-        """What can still be reserved."""
+        """The bytes that can still be reserved."""
         return self.budget_bytes - self.held_bytes
 
     def holders(self) -> dict[str, int]:
-        """Return what each holder has now, in bytes."""
+        """Return the bytes of each holder."""
         return dict(self._held)
 
     def reserve(self, holder: str, size_bytes: int) -> "Reservation":
@@ -82,10 +82,10 @@ class MemoryLedger:
             del self._held[holder]
         self.peak_bytes = max(self.peak_bytes, self.held_bytes)
 
-    def _shortage(self, holder: str, wanted_bytes: int) -> str:
+    def _shortage(self, holder: str, requested_bytes: int) -> str:
         held = ", ".join(f"{name} holds {format_bytes(n)}" for name, n in self._held.items())
         return (
-            f"{holder} needs {format_bytes(wanted_bytes)} but only "
+            f"{holder} needs {format_bytes(requested_bytes)} but only "
             f"{format_bytes(self.available_bytes)} of the budget of "
             f"{format_bytes(self.budget_bytes)} are left ({held or 'nothing is held'}). "
             "Raise memory."
@@ -93,7 +93,7 @@ class MemoryLedger:
 
 
 class Reservation:
-    """What one holder has reserved; grows, shrinks and is released as a whole."""
+    """The bytes of one holder; grows, shrinks and is released as a whole."""
 
     def __init__(self, ledger: MemoryLedger, holder: str) -> None:
         """Start at zero bytes."""
@@ -108,22 +108,25 @@ class Reservation:
         self.size_bytes = size_bytes
 
     def release(self) -> None:
-        """Give everything back."""
+        """Return all bytes to the budget."""
         self.resize(0)
 
 
 def return_free_memory() -> None:
     """Return memory that was freed to the operating system, as far as the allocators let go of it.
 
-    For the moments when one large structure has gone and another is about to come: what an
-    allocator keeps of the first would count beside the second.
+    Call it after one large structure is freed and before another is allocated: memory that an
+    allocator keeps of the first would add to that of the second.
     """
     gc.collect()
+    return_freed_pages()
+
+
+def return_freed_pages() -> None:
+    """Return the free pages of Arrow's pool, and of the C library's heap if that can do it.
+
+    glibc can, musl can not.
+    """
     pa.default_memory_pool().release_unused()
-    trim_heap()
-
-
-def trim_heap() -> None:
-    """Return the free pages of the C library's heap, if it can do that: glibc can, musl not."""
     if _malloc_trim is not None:
         _malloc_trim(0)

@@ -1,8 +1,8 @@
 """Batches made plain piece by piece, so that no column grows past what an Arrow array can hold.
 
-A view, a dictionary or a run stands for more bytes than it takes. Made plain as a whole, a batch of
-them may be far larger than it was, and past 2 GiB Arrow wraps the offsets of some of them without
-an error. So a batch is cut before its columns are made plain, by the bytes that they stand for.
+A view, a dictionary or a run stands for more bytes than it is stored in. Made plain as a whole, a
+batch of them may be far larger than before, and past 2 GiB Arrow wraps the offsets of some of them
+without an error. So a batch is cut before its columns are made plain, by their plain sizes.
 """
 
 from collections.abc import Iterator

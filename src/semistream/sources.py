@@ -1,4 +1,4 @@
-"""What rows may come as: any Arrow table or stream, or an iterable of record batches."""
+"""The forms in which rows are accepted: an Arrow table or stream, or record batches."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -40,11 +40,15 @@ def open_reader(source: object) -> pa.RecordBatchReader | None:
         return None
 
 
+def is_spark_frame(source: object) -> bool:
+    """Whether this is a DataFrame of Spark, classic or Connect; does not import pyspark."""
+    return type(source).__module__.startswith("pyspark.")
+
+
 def open_stream(source: Stream) -> tuple[pa.Schema | None, Iterable[pa.RecordBatch]]:
     """Return the stream's schema and its batches; no schema if there is no batch.
 
-    A table or reader knows its schema. From any other iterable the first batch is taken, to learn
-    it.
+    A table or reader has a schema. Of any other iterable the first batch is taken to find it.
     """
     reader = open_reader(source)
     if reader is not None:

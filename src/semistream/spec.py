@@ -1,4 +1,4 @@
-"""What a join is asked to do: key columns, kind of join, columns to add, output schema."""
+"""The specification of a join: key columns, kind of join, columns to add, output schema."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class JoinSpec:
 
     @property
     def stream_key_indexes(self) -> list[int]:
-        """Where the key columns stand in the stream."""
+        """The positions of the key columns in the stream."""
         return [self.stream_schema.get_field_index(k) for k in self.stream_key]
 
     def with_stream_schema(self, schema: pa.Schema) -> "JoinSpec":
@@ -83,7 +83,7 @@ def resolve(
     stream_schema = plain_schema(stream_schema)
     stream_key = _stream_key(relation, stream_schema, on, names)
     added = _added_columns(relation, columns, names) if how in ("inner", "left") else {}
-    renamed = _settle_clashes(added, stream_schema, suffix, names)
+    renamed = _rename_clashes(added, stream_schema, suffix, names)
     fields = [relation.schema.field(n).with_name(out).with_nullable(True) for n, out in renamed]
     return JoinSpec(
         how=how,  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def read_columns(relation: Relation, spec: JoinSpec) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """How names are compared: as Spark's analyzer does, or to the letter."""
+    """How names are compared: exactly, or without case, as Spark's analyzer does."""
 
     case_sensitive: bool
 
@@ -115,7 +115,9 @@ class _Names:
         if len(found) == 1:
             return str(found[0])
         if found:
-            raise ColumnError(f"{name!r} is ambiguous in the {side}: it has {', '.join(found)}")
+            raise ColumnError(
+                f"{name!r} is ambiguous in the {side}: it has {', '.join(found)}; rename them"
+            )
         raise ColumnError(
             f"column {name!r} is not in the {side}, which has "
             f"{', '.join(schema.names)}.{did_you_mean(name, schema.names)}"
@@ -155,13 +157,13 @@ def _added_columns(relation: Relation, columns: Columns | None, names: _Names) -
     return {names.find(n, relation.schema, "relation"): out for n, out in pairs.items()}
 
 
-def _settle_clashes(
+def _rename_clashes(
     added: dict[str, str], stream_schema: pa.Schema, suffix: str | None, names: _Names
 ) -> list[tuple[str, str]]:
     taken = {names.fold(n) for n in stream_schema.names}
-    settled = []
-    for name, wanted in added.items():
-        out = wanted + suffix if suffix and names.fold(wanted) in taken else wanted
+    renamed = []
+    for name, given in added.items():
+        out = given + suffix if suffix and names.fold(given) in taken else given
         if names.fold(out) in taken:
             raise ColumnError(
                 f"column {out!r} would appear twice in the output. Rename the relation's with "
@@ -169,5 +171,5 @@ def _settle_clashes(
                 "suffix='_r'"
             )
         taken.add(names.fold(out))
-        settled.append((name, out))
-    return settled
+        renamed.append((name, out))
+    return renamed

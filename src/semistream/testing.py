@@ -68,8 +68,8 @@ def same_rows(left: pa.Table, right: pa.Table) -> bool:
     """Whether two tables have the same columns, and the same rows the same number of times.
 
     The order of rows does not matter; names, order and types of columns do. Whether a field is
-    nullable and what its metadata say does not: a join makes columns nullable, and no value
-    differs by it. Values are equal if they print alike, so NaN equals NaN and 0.0 is not -0.0.
+    nullable and its metadata do not: a join makes columns nullable, which changes no value.
+    Values are equal if they print alike, so NaN equals NaN and 0.0 is not -0.0.
     Both tables are validated in full first, which raises `pyarrow.ArrowInvalid` for one whose
     offsets or encodings are broken.
 

@@ -34,7 +34,7 @@ REPINNED = "a pinned page gives way to another"
 RETUNED = "another algorithm or split is chosen in the course of the stream"
 
 _INDEX_JOINS = {"inlj", "binlj", "hybridjoin", "xhybridjoin", "cinlj", "cbinlj", "chybridjoin"}
-_CACHED = {"cinlj", "cbinlj", "cmeshjoin", "chybridjoin", "clairvoyant"}
+_CACHED = {"cinlj", "cbinlj", "cmeshjoin", "chybridjoin", "offline"}
 
 
 def expected_of(algorithm: str) -> set[str]:
@@ -48,8 +48,8 @@ def expected_of(algorithm: str) -> set[str]:
         wanted |= {LONG_RUNS}
     if algorithm in _CACHED:
         wanted |= {HITS, WIDE_KEYS}
-    if algorithm in _CACHED - {"clairvoyant", "cinlj"}:
-        # The clairvoyant admits only what stays; with one waiting tuple no row matches twice.
+    if algorithm in _CACHED - {"offline", "cinlj"}:
+        # The offline bound admits only what stays; with one waiting tuple no row matches twice.
         wanted |= {EVICTIONS}
     if algorithm == "xhybridjoin":
         wanted |= {HITS, PINNED, REPINNED}

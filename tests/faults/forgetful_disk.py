@@ -1,4 +1,4 @@
-"""A disk in memory that forgets what was not synced, and fails at a call if it is told to.
+"""A disk in memory that forgets everything not synced, and fails at a call if told to.
 
 It takes the place of `semistream.relation.storage.disk`. What survives a loss of power is modelled
 as POSIX has it: the content of a file as of its last fsync, and a name as of the last fsync of its

@@ -31,7 +31,7 @@ def status(field: str) -> int:
     raise KeyError(field)
 
 
-def settle() -> int:
+def free_memory() -> int:
     """Give free memory back to the system, forget the peak, and return the size of the process."""
     gc.collect()
     pa.default_memory_pool().release_unused()
@@ -41,7 +41,7 @@ def settle() -> int:
 
 
 def run(case: Case, relation: ss.Relation, batches: list[pa.RecordBatch]) -> dict[str, Any]:
-    """Join, check each output batch and let go of it; return what was counted."""
+    """Join, check each output batch and let go of it; return the counters."""
     options = {"how": case.how, "memory": case.memory, "algorithm": case.algorithm}
     most_bytes = 0
     try:
@@ -81,7 +81,7 @@ def main() -> None:
         relation = ss.Relation.open(location)
         batches = case.batches()
         expected = case.expected(batches)
-        before = settle()
+        before = free_memory()
         found = run(case, relation, batches)
         found["growth"] = status("VmHWM") - before
         del batches

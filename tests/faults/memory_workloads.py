@@ -1,6 +1,6 @@
 """Relations and streams that are hard on a memory budget, made from their names and a seed.
 
-Row `i` of a stream asks for the key number ``ids[i]``; how many rows of R have it is known from the
+Row `i` of a stream requests the key number ``ids[i]``; how many rows of R have it is known from the
 numbers alone, so the result of a join can be counted without one.
 """
 
@@ -100,7 +100,7 @@ class Case:
     stream: str
     rows: int
     batch_rows: int
-    share: float  # of the stream that asks for `WIDE_ID`
+    share: float  # of the stream rows that request `WIDE_ID`
     algorithm: str
     memory: int
     how: str = "left"

@@ -111,7 +111,7 @@ def test_a_newer_format_may_look_quite_different(products: ss.Relation) -> None:
 )
 def test_a_manifest_that_is_none(products: ss.Relation, content: bytes) -> None:
     manifest(products).write_bytes(content)
-    with pytest.raises(CorruptRelationError, match=r"manifest\.json is not a manifest"):
+    with pytest.raises(CorruptRelationError, match=r"manifest\.json is not a valid manifest"):
         ss.Relation.open(products.location)
 
 
@@ -320,7 +320,7 @@ def test_the_stream_breaks(products: ss.Relation, algorithm: str) -> None:
 
 @every_algorithm
 def test_a_join_that_is_left_early(tmp_path: Path, algorithm: str) -> None:
-    """The files are closed and the books are right, though nobody wanted the rest."""
+    """The files are closed and the counters are right, though the rest was not requested."""
     table = pa.table({"id": np.arange(5_000)})
     relation = ss.build_relation(table, tmp_path, key="id", page_size=1_000)
     batches = table.to_batches(max_chunksize=100)

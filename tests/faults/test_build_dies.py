@@ -135,7 +135,7 @@ def test_disk_full(location: Path, old: ss.Relation, most_bytes: int) -> None:
     assert died.returncode == 1
     assert "BuildError" in died.stderr
     assert "File too large" in died.stderr
-    assert "an earlier snapshot is as it was. What to do: free some space" in died.stderr
+    assert "an earlier snapshot is unchanged. What to do: free some space" in died.stderr
     assert [path.name for path in (location / "snapshots").iterdir()] == [old.snapshot]
     assert sorted(path.name for path in location.iterdir()) == ["CURRENT", "snapshots"]
     check_is_old(location, old)

@@ -1,4 +1,4 @@
-"""What is committed stays: errors during and after the switch, and what CURRENT may say."""
+"""Committed snapshots stay: errors during and after the switch, and contents of CURRENT."""
 
 import json
 import os
@@ -130,7 +130,7 @@ def test_the_spool_cannot_be_cleaned_up(
         raise PermissionError(13, "Permission denied", "spool")
 
     monkeypatch.setattr(SpoolFiles, "close", close)
-    with pytest.raises(CommitError, match=r"what came after that failed.*'spool'") as raised:
+    with pytest.raises(CommitError, match=r"a later step failed.*'spool'") as raised:
         build_new(location)
     assert raised.value.took_effect is True
     check_is(location, NEW)

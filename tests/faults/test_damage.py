@@ -1,4 +1,4 @@
-"""Bytes on disk that are not what was written: noticed, and reported with their place."""
+"""Damaged bytes on disk: detected, and reported with their place."""
 
 import gc
 import json

@@ -114,8 +114,8 @@ def check_not_plain(form: str, algorithm: str, tmp_path: Path) -> None:
     if form == "binary views":
         table = table.set_column(0, "id", table.column("id").cast(pa.binary()))
     relation = ss.build_relation(table, tmp_path, key="id", page_size=1_000)
-    wanted = np.random.default_rng(7).zipf(1.3, 1_000) % (count + 20)
-    texts = pa.array([f"key {i}" if i % 11 else None for i in wanted])
+    requested = np.random.default_rng(7).zipf(1.3, 1_000) % (count + 20)
+    texts = pa.array([f"key {i}" if i % 11 else None for i in requested])
     column = NOT_PLAIN[form](texts)
     batch = pa.record_batch({"id": column, "note": column})
     batches = [batch[i : i + 50] for i in range(0, 1_000, 50)]

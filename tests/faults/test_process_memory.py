@@ -16,8 +16,8 @@ from semistream.joins.registry import ALGORITHMS
 from tests.faults.memory_workloads import MB, Case, generated, relation_table
 
 ROOT = Path(__file__).parents[2]
-# `clairvoyant` holds the whole stream: a bound to compare with, not a join with a budget.
-JOINS = [AUTO, *(name for name in ALGORITHMS if name != "clairvoyant")]
+# `offline` holds the whole stream: a bound to compare with, not a join with a budget.
+JOINS = [AUTO, *(name for name in ALGORITHMS if name != "offline")]
 Found = dict[str, Any]
 
 
@@ -82,7 +82,7 @@ WIDE = Case("one wide row", "texts", 1, "even", 200_000, 5_000, 0.01, "", 20 * M
 
 @pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "chybridjoin", "auto"])
 def test_one_wide_row(measure: Callable[[list[Case]], list[Found]], algorithm: str) -> None:
-    """A row of 1 MB that 1 to 2.3 % of the stream ask for: two to five gigabytes of output."""
+    """A row of 1 MB that 1 to 2.3 % of the stream rows request: two to five gigabytes of output."""
     shares = (0.01, 0.023) if algorithm in ("meshjoin", "hybridjoin") else (0.01,)
     cases = [replace(WIDE, algorithm=algorithm, share=share) for share in shares]
     for one in measure(cases):

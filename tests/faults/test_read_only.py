@@ -97,7 +97,7 @@ def test_a_temporary_folder_that_others_may_write_to_is_not_used(
     result = run(tmp_path, package)
     assert result.stdout.strip() == "None"
     assert list(private_folder(tmp_path).iterdir()) == []
-    assert result.stderr.count("RuntimeWarning: semistream found no folder") == 1
+    assert result.stderr.count("RuntimeWarning: semistream found no writable folder") == 1
     assert "NUMBA_CACHE_DIR" in result.stderr
 
 

@@ -47,30 +47,30 @@ MUTANTS = (
         short("rmeshjoin"),
     ),
     Mutant(
-        "window join: the window is not drained at the end of the stream",
-        "joins/operator.py",
-        "while not (stream.is_exhausted and self._window.count == 0):",
-        "while not stream.is_exhausted:",
+        "joins: the window is not drained at the end of the stream",
+        "joins/streamjoin.py",
+        "return stream.is_exhausted and self._window.count == 0",
+        "return stream.is_exhausted",
         short("meshjoin"),
     ),
     # joins: what all share
     Mutant(
         "a tuple whose code another key shares is no miss",
-        "joins/operator.py",
-        "slots[known & kernels.MATCHED == 0]",
-        "slots[known == 0]",
+        "joins/emission.py",
+        "slots[tuples.matched[slots] & kernels.MATCHED == 0]",
+        "slots[tuples.matched[slots] == 0]",
         ("tests/unit/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
     ),
     Mutant(
-        "a code that another key has is learnt as missing",
-        "joins/operator.py",
+        "a code that another key has is observed as missing",
+        "joins/emission.py",
         "|= kernels.SHARES_CODE",
         "|= 0",
         ("tests/unit/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
     ),
     Mutant(
         "hashed keys are not compared",
-        "joins/operator.py",
+        "joins/emission.py",
         "if not same.all():",
         "if False:",
         ("tests/unit/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
@@ -85,8 +85,8 @@ MUTANTS = (
     Mutant(
         "a lone row that cannot match is dropped",
         "joins/stream.py",
-        "_hopeless:\n            self._hopeless.append(",
-        "_hopeless and hopeless > 1:\n            self._hopeless.append(",
+        "_unmatchable:\n            self._unmatchable.append(",
+        "_unmatchable and unmatchable > 1:\n            self._unmatchable.append(",
         contract("test_batch_sizes_do_not_matter", "meshjoin-left-1"),
     ),
     Mutant(
@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "pages of an extent without nulls are all null",
-        "joins/diskbuffer.py",
+        "joins/slab.py",
         "out[:] = 1",
         "out[:] = 0",
         ("tests/unit/test_relation.py",),
@@ -145,7 +145,7 @@ MUTANTS = (
         "joins/frontstage.py",
         "while fitting and self._same_key(",
         "while False and self._same_key(",
-        short("clairvoyant"),
+        short("offline"),
     ),
     Mutant(
         "front stage: rows for which there was no room count as cached",
@@ -169,7 +169,7 @@ MUTANTS = (
         ("tests/unit/test_frontstage.py::test_only_whole_keys_are_counted",),
     ),
     Mutant(
-        "front stage: a key that makes way leaves rows behind",
+        "front stage: a key that is evicted leaves rows behind",
         "joins/front_kernels.py",
         "if table[at, w] == code:",
         "if w == way:",
@@ -178,12 +178,12 @@ MUTANTS = (
     Mutant(
         "pinned pages: a key that goes on on the next page is answered at once",
         "joins/pinned.py",
-        "places[codes == self._index.first_code_after(homes)] = _NOWHERE",
+        "places[codes == self._index.first_code_after(pages)] = _NOWHERE",
         "pass",
         short("xhybridjoin"),
     ),
     Mutant(
-        "pinned pages: a page that gave way still counts as pinned",
+        "pinned pages: a page that was evicted still counts as pinned",
         "joins/pinned.py",
         "self._place_of[self._page_at[place]] = _NOWHERE",
         "pass",
@@ -193,15 +193,15 @@ MUTANTS = (
     Mutant(
         "index joins: tuples leave before the last of their pages",
         "joins/indexjoin.py",
-        "self._index.end(settled - 1) > last",
-        "self._index.end(settled - 1) > last + 1",
+        "self._index.end(resolved - 1) > last",
+        "self._index.end(resolved - 1) > last + 1",
         short("hybridjoin", "binlj"),
     ),
     Mutant(
         "index joins: the last page of a long run is not read",
         "joins/indexjoin.py",
-        "range(home, end, self._pages_per_read)",
-        "range(home, max(home + 1, end - 1), self._pages_per_read)",
+        "range(page, end, self._pages_per_read)",
+        "range(page, max(page + 1, end - 1), self._pages_per_read)",
         short("hybridjoin", "inlj"),
     ),
     Mutant(
@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "page kernels: a match is skipped when the output is full",
-        "joins/room_kernels.py",
+        "joins/indexwindow_kernels.py",
         "return found, row\n",
         "return found, row + 1\n",
         short("hybridjoin"),

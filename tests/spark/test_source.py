@@ -1,4 +1,4 @@
-"""Workloads as a Spark source: the rows of the workload, each once, at the pace that was asked for.
+"""Workloads as a Spark source: the rows of the workload, each once, at the requested rate.
 
 What a reader answers is tested without Spark, with a clock that stands where it is put.
 """

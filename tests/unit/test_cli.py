@@ -55,7 +55,7 @@ def _fake_java(folder: Path, first_line: str) -> Path:
         ('openjdk version "21" 2023-09-19', None),
         ('openjdk version "11.0.2"', "is version 11"),
         ('java version "1.8.0_402"', "is version 8"),
-        ("nonsense", "does not tell its version"),
+        ("nonsense", "does not print its version"),
     ],
 )
 def test_java_versions(

@@ -3,19 +3,19 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchmarks.data import fingerprint, paper_workload, shuffled_relation, stream_table
 from benchmarks.engine import answer_to
 
-from semistream.workload.paper import PaperWorkload, fingerprint
 from tests.oracle import duckdb_join
 
-WORKLOAD = PaperWorkload(relation_rows=500, stream_rows=2_000)
-STREAM = WORKLOAD.stream(1.0)
-JOINED = duckdb_join(STREAM, WORKLOAD.relation(), on="k", how="inner", columns=["c0", "c1"])
+RELATION = shuffled_relation(paper_workload(500))
+STREAM = stream_table(paper_workload(500), 2_000)
+JOINED = duckdb_join(STREAM, RELATION, on="k", how="inner", columns=["c0", "c1"])
 PLAIN = fingerprint(JOINED.to_batches())
 
 
 def test_the_answer_is_that_of_duckdb() -> None:
-    assert answer_to(WORKLOAD.relation(), STREAM) == PLAIN
+    assert answer_to(RELATION, STREAM) == PLAIN
     assert PLAIN[0] == len(STREAM)
     assert len(PLAIN[2]) == 5
 

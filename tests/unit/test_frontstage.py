@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 import semistream as ss
 from semistream.embedded import prepare
 from semistream.joins import front_kernels as kernels
-from semistream.joins.frontstage import Matched, TupleCache, _HitRatio
+from semistream.joins.frontstage import TupleCache, _HitRatio
+from semistream.joins.protocols import Matched
 from semistream.joins.telemetry import Telemetry
 from semistream.testing import nested_loop_join, same_rows
 from tests.oracle import duckdb_join
@@ -79,11 +80,11 @@ class Located:
         return [pa.array(self._rows * 7)]
 
 
-def teach(cache: TupleCache, codes: range, tally: int) -> None:
+def show(cache: TupleCache, codes: range, tally: int) -> None:
     """Let all these keys challenge, a few at a time: the cache takes in only so many at once."""
     for at in range(0, len(codes), 25):
         some = list(codes[at : at + 25])
-        cache.learn(matched(some, [tally] * len(some)))
+        cache.observe_matches(matched(some, [tally] * len(some)))
 
 
 def look_up(cache: TupleCache, codes: list[int]) -> tuple[dict[int, int], set[int]]:
@@ -109,7 +110,7 @@ def test_hits_are_right_whatever_came_and_went(
 ) -> None:
     cache = make_cache(relation, budget)
     for tallies in rounds:
-        cache.learn(matched(list(tallies), list(tallies.values())))
+        cache.observe_matches(matched(list(tallies), list(tallies.values())))
         hits, waiting = look_up(cache, list(range(N_ROWS)))
         assert all(value == 7 * key for key, value in hits.items())
         assert set(hits) | waiting == set(range(N_ROWS))
@@ -137,33 +138,33 @@ def test_empty_cache_hits_nothing(relation: ss.Relation) -> None:
 
 def test_a_frequent_key_takes_the_place_of_a_rare_one(relation: ss.Relation) -> None:
     cache = make_cache(relation, 20_000)
-    teach(cache, range(2_000), 1)
+    show(cache, range(2_000), 1)
     assert len(look_up(cache, list(range(2_000)))[0]) == cache.capacity
     newcomers = range(3_000, 3_200)
-    teach(cache, newcomers, 1)
+    show(cache, newcomers, 1)
     assert not look_up(cache, list(newcomers))[0], "a lone match is no evidence"
-    teach(cache, newcomers, 9)
+    show(cache, newcomers, 9)
     assert len(look_up(cache, list(newcomers))[0]) > 190
 
 
 def test_hits_protect_and_turns_wear_down(relation: ss.Relation) -> None:
     cache = make_cache(relation, 20_000)
-    teach(cache, range(2_000), 1)
+    show(cache, range(2_000), 1)
     kept = set(look_up(cache, list(range(2_000)))[0])
     for _ in range(12):
         look_up(cache, list(kept))
     challengers = range(2_000, 4_000)
-    teach(cache, challengers, 5)
+    show(cache, challengers, 5)
     assert set(look_up(cache, list(kept))[0]) == kept
     for _ in range(12):
-        cache.turn()
-        teach(cache, challengers, 5)
+        cache.end_cycle()
+        show(cache, challengers, 5)
     assert len(set(look_up(cache, list(kept))[0])) < len(kept) / 2
 
 
 def test_missing_keys_are_remembered(relation: ss.Relation) -> None:
     cache = make_cache(relation, 20_000)
-    cache.learn_missing(np.array([70_001, 70_002, 70_001]))
+    cache.observe_missing(np.array([70_001, 70_002, 70_001]))
     hits, waiting = look_up(cache, [70_001, 70_002, 70_003])
     assert hits == {}
     assert waiting == {70_003}
@@ -210,7 +211,7 @@ def test_keys_of_wide_rows_are_kept_whole(
     assert operator.telemetry.front_hits > 500
 
 
-@pytest.mark.parametrize("algorithm", ["cmeshjoin", "chybridjoin", "cbinlj", "clairvoyant"])
+@pytest.mark.parametrize("algorithm", ["cmeshjoin", "chybridjoin", "cbinlj", "offline"])
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
 def test_skewed_stream_with_missing_keys(
     relation: ss.Relation, table: pa.Table, algorithm: str, how: str
@@ -255,14 +256,14 @@ def test_who_waits_is_served_while_others_hit(relation: ss.Relation, algorithm: 
     assert operator.telemetry.front_hits > 0
 
 
-def test_the_clairvoyant_hits_at_least_as_often(relation: ss.Relation, table: pa.Table) -> None:
+def test_the_offline_bound_hits_at_least_as_often(relation: ss.Relation, table: pa.Table) -> None:
     """Keys that cannot match take none of its places."""
     rng = np.random.default_rng(9)
     keys = rng.integers(0, N_ROWS, 20_000) // rng.integers(1, 60, 20_000)
     keys = np.where(rng.random(20_000) < 0.8, keys + 10 * N_ROWS, keys)
     stream = pa.table({"k": keys})
     hits = {}
-    for algorithm in ("cmeshjoin", "clairvoyant"):
+    for algorithm in ("cmeshjoin", "offline"):
         operator, batches = prepare(
             stream.to_batches(max_chunksize=500), relation, memory=80_000, algorithm=algorithm
         )
@@ -270,7 +271,7 @@ def test_the_clairvoyant_hits_at_least_as_often(relation: ss.Relation, table: pa
         out = pa.Table.from_batches(operator.join(batches))
         assert same_rows(out, duckdb_join(stream, table, on="k"))
         hits[algorithm] = operator.telemetry.front_hits
-    assert hits["clairvoyant"] >= hits["cmeshjoin"] > 0
+    assert hits["offline"] >= hits["cmeshjoin"] > 0
 
 
 def test_a_key_that_shares_its_code_with_another(
@@ -312,25 +313,25 @@ def test_a_broken_hit_ratio_is_noticed_once() -> None:
     ratio = _HitRatio()
     for _ in range(5):
         ratio.add(80, 100)
-        assert not ratio.end_turn()
+        assert not ratio.end_cycle()
     ratio.add(20, 100)
-    assert ratio.end_turn()
+    assert ratio.end_cycle()
     ratio.add(20, 100)
-    assert not ratio.end_turn()
-    assert not ratio.end_turn(), "a turn without look-ups says nothing"
+    assert not ratio.end_cycle()
+    assert not ratio.end_cycle(), "a turn without look-ups says nothing"
 
 
 def test_without_skew_the_cache_rests(relation: ss.Relation) -> None:
     """Hits that any rows would have are no reason to go on learning; skew is, when it comes."""
     cache = make_cache(relation, 20_000)
-    teach(cache, range(2_000), 1)
+    show(cache, range(2_000), 1)
     for _ in range(3):  # once may be because it has only just filled up
         assert not cache.is_resting
         look_up(cache, list(range(N_ROWS)))
-        cache.turn()
+        cache.end_cycle()
     assert cache.is_resting
     hot = list(look_up(cache, list(range(2_000)))[0])
     for _ in range(10):
         look_up(cache, hot)
-        cache.turn()
+        cache.end_cycle()
     assert not cache.is_resting

@@ -11,14 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import semistream as ss
+from semistream.budget.rules import RULES
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.inlj import BatchedInlj, Inlj
+from semistream.joins.streamjoin import JoinTask
 from semistream.relation.pageindex import PageIndex
-from semistream.spec import resolve
+from semistream.spec import JoinSpec, resolve
 from semistream.testing import nested_loop_join, same_rows
 
 BUDGET = 60_000
+NAMES = {HybridJoin: "hybridjoin", BatchedInlj: "binlj", Inlj: "inlj"}
+
+
+def arguments(relation: ss.Relation, spec: JoinSpec, tactic: Any) -> tuple[Any, ...]:
+    """Return what a join is made of: its task, its budget rules, and what makes its tactic."""
+    return JoinTask(relation, spec, BUDGET), RULES[NAMES[tactic]], tactic
 
 
 class RecordingJoin(IndexJoin):
@@ -47,7 +55,7 @@ def run(
     folder = tmp_path_factory.mktemp("relation")
     relation = ss.build_relation(table, folder, key="k", partitions=1, page_size=200)
     spec = resolve(relation, stream.schema, how="left")
-    join = RecordingJoin(relation, spec, BUDGET, tactic)
+    join = RecordingJoin(*arguments(relation, spec, tactic))
     out = pa.Table.from_batches(list(join.join(stream.to_batches(max_chunksize=50))))
     assert same_rows(out, nested_loop_join(stream, table, on="k"))
     return join
@@ -56,9 +64,9 @@ def run(
 def tables(seed: int, rows: int, tuples: int, duplicates: bool) -> tuple[pa.Table, pa.Table]:
     rng = np.random.default_rng(seed)
     keys = rng.integers(0, rows // 4 + 1, rows) if duplicates else rng.permutation(rows)
-    wanted = np.minimum(rng.zipf(1.3, tuples), rows * 2)
+    requested = np.minimum(rng.zipf(1.3, tuples), rows * 2)
     table = pa.table({"k": keys, "payload": np.arange(rows)})
-    return table, pa.table({"k": wanted, "n": np.arange(tuples)})
+    return table, pa.table({"k": requested, "n": np.arange(tuples)})
 
 
 @settings(max_examples=25)
@@ -67,11 +75,11 @@ def test_hybridjoin_page_accesses(
     tmp_path_factory: pytest.TempPathFactory, seed: int, duplicates: bool
 ) -> None:
     table, stream = tables(seed, 300, 400, duplicates)
-    join = run(tmp_path_factory, table, stream, HybridJoin())
+    join = run(tmp_path_factory, table, stream, HybridJoin)
     # Theorem 2: never more loads than tuples.
     assert len(join.loads) <= stream.num_rows
-    # Theorem 1: between two loads of the same pages, a whole room of tuples may have entered since
-    # the first, and at least one must have: those that were there have all been served.
+    # Theorem 1: between two loads of the same pages, a window of tuples may have entered since the
+    # first, and at least one must have: those that were there have all been served.
     last_seen: dict[tuple[int, int], int] = {}
     for load, entered in zip(join.loads, join.entered, strict=True):
         if load in last_seen:
@@ -81,29 +89,29 @@ def test_hybridjoin_page_accesses(
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), duplicates=st.booleans())
-def test_nobody_waits_longer_than_a_full_queue(
+def test_no_tuple_waits_longer_than_a_full_queue(
     tmp_path_factory: pytest.TempPathFactory, seed: int, duplicates: bool
 ) -> None:
     """A tuple leaves after at most as many loads as tuples can wait, or as reads cover R."""
     table, stream = tables(seed, 600, 900, duplicates)
     folder = tmp_path_factory.mktemp("relation")
     relation = ss.build_relation(table, folder, key="k", partitions=1, page_size=200)
-    for tactic in (HybridJoin(), BatchedInlj()):
-        join = RecordingJoin(relation, resolve(relation, stream.schema), BUDGET, tactic)
+    for tactic in (HybridJoin, BatchedInlj):
+        join = RecordingJoin(*arguments(relation, resolve(relation, stream.schema), tactic))
         left: dict[int, int] = {}
         for batch in join.join(stream.to_batches(max_chunksize=50)):
             left |= dict.fromkeys(batch.column("n").to_pylist(), len(join.loads))
         # Tuples enter in the order of the stream, those that may match at all.
         keys = stream["k"].to_numpy()
         entered = np.flatnonzero(keys <= max(table["k"].to_pylist())).tolist()
-        room = join._window.capacity
+        slots = join._window.capacity
         for place, n in enumerate(entered):
             before = sum(count <= place for count in join.entered)
-            assert left[n] - before <= room
+            assert left[n] - before <= slots
 
 
-@pytest.mark.parametrize("tactic", [HybridJoin(), BatchedInlj()])
-def test_nobody_is_passed_over_for_ever(
+@pytest.mark.parametrize("tactic", [HybridJoin, BatchedInlj])
+def test_no_tuple_is_passed_over_for_ever(
     tmp_path_factory: pytest.TempPathFactory, tactic: Any
 ) -> None:
     """A tuple whose page is the last of a read, and may run on, while others keep coming."""
@@ -113,7 +121,7 @@ def test_nobody_is_passed_over_for_ever(
         pa.table({"k": keys}), folder, key="k", partitions=1, page_size=512
     )
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
-    join = IndexJoin(relation, resolve(relation, schema, how="semi"), 60_000, tactic)
+    join = IndexJoin(*arguments(relation, resolve(relation, schema, how="semi"), tactic))
     fed = 0
 
     def source() -> Iterator[pa.RecordBatch]:
@@ -137,7 +145,7 @@ def test_a_sweep_may_start_anywhere(tmp_path_factory: pytest.TempPathFactory, st
     table, stream = tables(11, 600, 500, duplicates=True)
     folder = tmp_path_factory.mktemp("relation")
     relation = ss.build_relation(table, folder, key="k", partitions=1, page_size=200)
-    join = IndexJoin(relation, resolve(relation, stream.schema), BUDGET, BatchedInlj())
+    join = IndexJoin(*arguments(relation, resolve(relation, stream.schema), BatchedInlj))
     join._after = start
     out = pa.Table.from_batches(join.join(stream.to_batches(max_chunksize=50)))
     assert same_rows(out, nested_loop_join(stream, table, on="k"))
@@ -148,7 +156,7 @@ def test_inlj_reads_once_per_tuple(
     tmp_path_factory: pytest.TempPathFactory, duplicates: bool
 ) -> None:
     table, stream = tables(3, 300, 100, duplicates)
-    join = run(tmp_path_factory, table, stream, Inlj())
+    join = run(tmp_path_factory, table, stream, Inlj)
     assert len(join.loads) <= stream.num_rows
     assert join.telemetry.window_rows_peak == 1
     if not duplicates:
@@ -156,17 +164,17 @@ def test_inlj_reads_once_per_tuple(
 
 
 def test_batched_inlj_sweeps(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Reads go forward through R and begin again at its start; a room is served in two sweeps."""
+    """Reads go forward through R and begin again at its start; a window is served in two sweeps."""
     table, stream = tables(5, 4_000, 3_000, duplicates=False)
-    join = run(tmp_path_factory, table, stream, BatchedInlj())
+    join = run(tmp_path_factory, table, stream, BatchedInlj)
     firsts = [first for first, _ in join.loads]
-    turns = sum(later <= earlier for earlier, later in pairwise(firsts))
+    wraps = sum(later <= earlier for earlier, later in pairwise(firsts))
     reads_per_sweep = len(set(join.loads))
     assert reads_per_sweep > 1
-    assert len(join.loads) <= (turns + 1) * reads_per_sweep
+    assert len(join.loads) <= (wraps + 1) * reads_per_sweep
     # What came in while a sweep was under way leaves by the end of the next one.
     sweeps = stream.num_rows / join.telemetry.window_rows_peak
-    assert turns <= 2 * sweeps + 1
+    assert wraps <= 2 * sweeps + 1
 
 
 def test_a_run_of_duplicates_longer_than_the_disk_buffer(
@@ -175,7 +183,7 @@ def test_a_run_of_duplicates_longer_than_the_disk_buffer(
     keys = np.concatenate([np.arange(40), np.full(3_000, 40), np.arange(41, 80)])
     table = pa.table({"k": keys, "payload": np.arange(len(keys))})
     stream = pa.table({"k": [39, 40, 41, 40, 99], "n": np.arange(5)})
-    for tactic in (HybridJoin(), Inlj(), BatchedInlj()):
+    for tactic in (HybridJoin, Inlj, BatchedInlj):
         join = run(tmp_path_factory, table, stream, tactic)
         assert join.telemetry.matched_pairs == 2 + 2 * 3_000
 
@@ -199,7 +207,7 @@ def test_index_finds_every_row(
     codes = np.empty(reader.row_count, np.int64)
     reader.read_codes(0, reader.page_count, codes)
     page_of_row = np.repeat(np.arange(reader.page_count), np.diff(reader.row_bounds))
-    homes = index.homes(codes)
-    ends = np.array([index.end(int(home)) for home in homes])
-    assert (homes <= page_of_row).all()
+    pages = index.pages(codes)
+    ends = np.array([index.end(int(page)) for page in pages])
+    assert (pages <= page_of_row).all()
     assert (page_of_row < ends).all()

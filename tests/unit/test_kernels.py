@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from semistream.joins import kernels
+from semistream.joins import kernels, row_kernels
 from semistream.joins.buckets import Buckets
-from semistream.joins.window import HashTable
+from semistream.joins.hashtable import HashTable
 
 LEAST, MOST = -(2**63), 2**63 - 1
 FEW_PAIRS = [1, 2, 7, 1000]
@@ -172,7 +172,7 @@ def test_plan_reads(rows: list[int], cuts: set[int], skip: int, most_gap: int) -
     firsts, lasts, places = (np.zeros(101, np.int64) for _ in range(3))
     last_page = len(bounds) - 1
     pages = (bounds, 1, last_page, most_gap)
-    count = kernels.plan_reads(codes_of(rows), *pages, firsts, lasts, places)
+    count = row_kernels.plan_reads(codes_of(rows), *pages, firsts, lasts, places)
     runs = [range(a, b) for a, b in zip(firsts[:count], lasts[:count], strict=True)]
     touched = set((np.searchsorted(codes_of(ends), codes_of(rows), "right") + 1).tolist())
     read = [page for run in runs for page in run]
@@ -192,16 +192,16 @@ def test_records_survive_squeezing(steps: list[list[tuple[int, bytes]]]) -> None
     for step in steps:
         new = dict(step)
         old = codes_of([slot for slot in new if slot in held])
-        freed = kernels.drop_records(arena, starts, old)
+        freed = row_kernels.drop_records(arena, starts, old)
         assert freed == sum(8 + len(held[slot]) for slot in old.tolist())
-        cursor = kernels.squeeze_records(arena, cursor, starts)
+        cursor = row_kernels.squeeze_records(arena, cursor, starts)
         lengths = np.array([len(v) for v in new.values()], np.int32)
         data = np.frombuffer(b"".join(new.values()), np.uint8).copy()
         slots = codes_of(list(new))
-        cursor = kernels.append_records(slots, lengths, data, arena, cursor, starts)
+        cursor = row_kernels.append_records(slots, lengths, data, arena, cursor, starts)
         held |= new
         assert cursor == sum(8 + len(v) for v in held.values())
-        found, out = kernels.gather_records(arena, starts, codes_of(list(held)))
+        found, out = row_kernels.gather_records(arena, starts, codes_of(list(held)))
         assert found.tolist() == [len(v) for v in held.values()]
         assert bytes(out) == b"".join(held.values())
 
@@ -213,10 +213,10 @@ def test_gather_bytes(values: list[bytes], data: st.DataObject) -> None:
     )
     lengths = np.array([len(v) for v in values], np.int32)
     starts = np.zeros(len(values), np.int64)
-    kernels.starts_of(lengths, starts)
+    row_kernels.starts_of(lengths, starts)
     image = np.frombuffer(b"".join(values), np.uint8).copy()
     rows = codes_of(picks)
-    out = kernels.gather_bytes(image, starts[rows], lengths[rows])
+    out = row_kernels.gather_bytes(image, starts[rows], lengths[rows])
     assert bytes(out) == b"".join(values[i] for i in picks)
 
 

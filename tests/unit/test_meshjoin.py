@@ -1,6 +1,5 @@
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from math import ceil
 from typing import Any
 
@@ -19,14 +18,17 @@ from semistream.budget.meshjoin import (
     reduced_settings_for_budget,
     settings_for_budget,
 )
+from semistream.budget.rowsizes import Widths
+from semistream.budget.rules import RULES
 from semistream.budget.sizes import Sizes
-from semistream.budget.split import LEAST_OUTPUT_ROWS, MOST_OUTPUT_ROWS, Split
+from semistream.budget.split import LEAST_OUTPUT_ROWS, MOST_OUTPUT_ROWS
 from semistream.errors import BudgetError
 from semistream.joins.buckets import Buckets
 from semistream.joins.meshjoin import MeshJoin
-from semistream.joins.operator import WindowJoin
 from semistream.joins.rmeshjoin import RMeshJoin
-from semistream.joins.window import Window
+from semistream.joins.scanjoin import ScanJoin
+from semistream.joins.scanwindow import ScanWindow
+from semistream.joins.streamjoin import JoinTask
 from semistream.spec import resolve
 from semistream.testing import same_rows
 from tests.oracle import duckdb_join
@@ -37,8 +39,9 @@ def tactic(pages: int, pages_per_read: int, start_page: int = 0) -> MeshJoin:
     return MeshJoin(MeshJoinSettings(pages_per_read, 5 * reads, reads, 64), pages, start_page)
 
 
-def empty_window(capacity: int = 100) -> Window:
-    return Window(pa.schema([("k", pa.int64())]), capacity, [8.0], 0, Buckets.hashed(16), 64)
+def empty_window(capacity: int = 100) -> ScanWindow:
+    schema, widths = pa.schema([("k", pa.int64())]), Widths.equal([8.0])
+    return ScanWindow(schema, capacity, widths, 0, Buckets.hashed(16), 64)
 
 
 @given(pages=st.integers(1, 40), pages_per_read=st.integers(1, 45), start=st.integers(0, 39))
@@ -92,17 +95,14 @@ def expected(tables: tuple[pa.Table, pa.Table]) -> pa.Table:
 
 
 class Recorder:
-    """Makes MESHJOIN for a budget and keeps it, so that a test can see its settings."""
+    """Makes MESHJOIN and keeps it, so that a test can see its settings."""
 
     def __init__(self, start_page: int = 0) -> None:
-        self._make = partial(MeshJoin.for_budget, start_page=start_page)
+        self._start_page = start_page
         self.mesh: Any = None
 
-    def least_bytes(self, sizes: Sizes) -> int:
-        return MeshJoin.least_bytes(sizes)
-
-    def for_budget(self, sizes: Sizes, budget_bytes: int, split: Split) -> MeshJoin:
-        self.mesh = self._make(sizes, budget_bytes)
+    def __call__(self, settings: MeshJoinSettings, page_count: int) -> MeshJoin:
+        self.mesh = MeshJoin(settings, page_count, self._start_page)
         return self.mesh
 
 
@@ -117,14 +117,15 @@ def test_output_and_effort_from_any_start(
 ) -> None:
     stream, recorder = tables[0], Recorder(start)
     spec = resolve(relation, stream.schema)
-    operator = WindowJoin(relation, spec, memory, recorder)
+    operator = ScanJoin(JoinTask(relation, spec, memory), RULES["meshjoin"], recorder)
     out = pa.Table.from_batches(operator.join(stream.to_batches(max_chunksize=700)))
     assert same_rows(out, expected)
     mesh, counted = recorder.mesh, operator.telemetry
     entries = ceil(N_STREAM / mesh.settings.tuples_per_read)
-    assert counted.window_rows_peak <= mesh.window_tuples
+    assert counted.window_rows_peak <= mesh.settings.window_tuples
     assert counted.iterations <= entries + mesh.settings.reads_per_cycle
-    assert counted.pages_scanned <= (entries + mesh.settings.reads_per_cycle) * mesh.pages_per_read
+    reads = entries + mesh.settings.reads_per_cycle
+    assert counted.pages_scanned <= reads * mesh.settings.pages_per_read
     cycles = ceil((entries + mesh.settings.reads_per_cycle) / mesh.settings.reads_per_cycle)
     assert counted.pages_scanned <= cycles * relation.page_count
     assert counted.pages_scanned >= relation.page_count
@@ -136,7 +137,7 @@ def test_budgets_reach_from_many_reads_to_one(relation: ss.Relation) -> None:
     for memory in BUDGETS:
         recorder = Recorder()
         spec = resolve(relation, pa.schema([("k", pa.int64())]))
-        operator = WindowJoin(relation, spec, memory, recorder)
+        operator = ScanJoin(JoinTask(relation, spec, memory), RULES["meshjoin"], recorder)
         list(operator.join([pa.record_batch({"k": [1]})]))
         reads.append(recorder.mesh.settings.reads_per_cycle)
     assert reads[0] > reads[1] > reads[2] == 1
@@ -146,7 +147,7 @@ def test_a_lone_tuple_costs_one_cycle(relation: ss.Relation) -> None:
     recorder = Recorder(start_page=17)
     stream = pa.table({"k": [14]})
     spec = resolve(relation, stream.schema)
-    operator = WindowJoin(relation, spec, 200_000, recorder)
+    operator = ScanJoin(JoinTask(relation, spec, 200_000), RULES["meshjoin"], recorder)
     out = pa.Table.from_batches(operator.join(stream.to_batches()))
     assert out.num_rows == 2
     assert operator.telemetry.iterations == recorder.mesh.settings.reads_per_cycle
@@ -156,7 +157,7 @@ def test_a_lone_tuple_costs_one_cycle(relation: ss.Relation) -> None:
 def test_a_tuple_leaves_though_the_stream_only_pauses(relation: ss.Relation) -> None:
     recorder, schema = Recorder(), pa.schema([("k", pa.int64())])
     spec = resolve(relation, schema, how="anti")
-    operator = WindowJoin(relation, spec, 200_000, recorder)
+    operator = ScanJoin(JoinTask(relation, spec, 200_000), RULES["meshjoin"], recorder)
     pulled = 0
 
     def source() -> Iterator[pa.RecordBatch]:
@@ -242,13 +243,13 @@ def test_reduced_settings_use_the_budget(sizes: Sizes, spare: int) -> None:
 def test_rmeshjoin_saves_a_cycle_on_a_finite_stream(
     relation: ss.Relation, tables: tuple[pa.Table, pa.Table]
 ) -> None:
-    """So many windows, so many cycles; MESHJOIN's staggered entry takes one more."""
+    """As many cycles as windows; MESHJOIN's staggered entry takes one more."""
     scanned = {}
-    for name, tactics in (("meshjoin", MeshJoin), ("rmeshjoin", RMeshJoin)):
+    for name, make_tactic in (("meshjoin", MeshJoin), ("rmeshjoin", RMeshJoin)):
         stream = tables[0][:2_000]
         expected = duckdb_join(stream, tables[1], on="k")
         spec = resolve(relation, stream.schema)
-        operator = WindowJoin(relation, spec, 200_000, tactics)
+        operator = ScanJoin(JoinTask(relation, spec, 200_000), RULES[name], make_tactic)
         out = pa.Table.from_batches(operator.join(stream.to_batches()))
         assert same_rows(out, expected)
         scanned[name] = operator.telemetry.pages_scanned / relation.page_count

@@ -54,7 +54,7 @@ def pair(location: Path) -> tuple[ss.Relation, ss.Relation]:
 
 
 def test_what_was_just_replaced_is_kept(pair: tuple[ss.Relation, ss.Relation]) -> None:
-    """Though it is old: somebody may have opened it just before it was replaced."""
+    """Though it is old: a process may have opened it just before it was replaced."""
     old, new = pair
     make_older(manifest(old), 10 * DAY_S)
     pruned = new.prune()

@@ -18,9 +18,10 @@ import semistream as ss
 from semistream.budget.pagesizes import slab_bytes
 from semistream.embedded import prepare
 from semistream.errors import BuildError, OptionError, RelationNotFoundError
-from semistream.joins.diskbuffer import Slab
 from semistream.joins.registry import ALGORITHMS
+from semistream.joins.slab import Slab
 from semistream.relation import build, writer
+from semistream.relation.keystatistics import KeyStatistics
 from semistream.relation.layout import part_names
 from semistream.relation.prune import Pruned
 from semistream.relation.writer import cut_pages
@@ -234,7 +235,7 @@ def test_statistics(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 40), min_size=1, max_size=60))
 def test_crowding_is_counted_at_every_shift(keys: list[int]) -> None:
-    statistics = writer._KeyStatistics()
+    statistics = KeyStatistics()
     codes = np.sort(np.array(keys, np.int64))
     for start in range(0, len(codes), 7):
         statistics.add(codes[start : start + 7])

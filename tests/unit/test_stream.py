@@ -30,7 +30,7 @@ def rows_of(stream: StreamBuffer, most: int) -> Iterator[tuple[int, bool]]:
             some = stream.waiting_rows(most)
             assert some.num_rows == len(stream.take_codes(some.num_rows))
             yield from ((n, True) for n in some.column("n").to_pylist())
-        for tuples in stream.take_hopeless():
+        for tuples in stream.take_unmatchable():
             yield from ((n, False) for n in tuples.rows(1 << 20, 1 << 40).column("n").to_pylist())
 
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 import semistream as ss
 from semistream.budget.frontsizes import pinned_part_bytes
 from semistream.budget.indexjoin import IndexJoinSettings, least_memory_bytes
+from semistream.budget.rules import EQUAL_PARTS, RULES, BudgetRules
 from semistream.budget.sizes import Sizes
 from semistream.budget.xhybridjoin import equal_parts, tuned_parts
-from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.pinned import PinnedPages
+from semistream.joins.streamjoin import JoinTask
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.spec import resolve
 from semistream.testing import nested_loop_join, same_rows
@@ -24,6 +25,7 @@ from tests.unit.test_meshjoin import all_sizes
 
 N_ROWS, N_STREAM = 20_000, 60_000
 BUDGET = 120_000
+PLAIN, TUNED = RULES["hybridjoin"], RULES["xhybridjoin"]
 
 
 def memory_bytes(sizes: Sizes, settings: IndexJoinSettings) -> int:
@@ -71,8 +73,9 @@ def gathered() -> pa.Table:
     return pa.table({"k": keys, "n": np.arange(N_STREAM)})
 
 
-def run(relation: ss.Relation, stream: pa.Table, tactic: HybridJoin, table: pa.Table) -> IndexJoin:
-    join = IndexJoin(relation, resolve(relation, stream.schema), BUDGET, tactic)
+def run(relation: ss.Relation, stream: pa.Table, rules: BudgetRules, table: pa.Table) -> IndexJoin:
+    task = JoinTask(relation, resolve(relation, stream.schema), BUDGET)
+    join = IndexJoin(task, rules, XHybridJoin)
     out = pa.Table.from_batches(join.join(stream.to_batches(max_chunksize=1_000)))
     expected = stream.join(table, "k", join_type="left outer").select(["k", "n", "v"])
     assert same_rows(out, expected)
@@ -92,37 +95,37 @@ def build(table: pa.Table, folder: object, **options: object) -> ss.Relation:
         )
 
 
-@pytest.mark.parametrize("has_equal_parts", [False, True])
+@pytest.mark.parametrize("rules", [TUNED, EQUAL_PARTS], ids=["tuned", "equal"])
 def test_with_r_in_order_of_frequency_the_first_pages_are_pinned(
     table: pa.Table,
     scattered: pa.Table,
     tmp_path_factory: pytest.TempPathFactory,
-    has_equal_parts: bool,
+    rules: BudgetRules,
 ) -> None:
     sample = scattered[: N_STREAM // 4].select(["k"])
     folder = tmp_path_factory.mktemp("frequency")
     relation = build(table, folder, order="frequency", sample=sample)
-    join = run(relation, scattered, XHybridJoin(has_equal_parts=has_equal_parts), table)
+    join = run(relation, scattered, rules, table)
     assert isinstance(join._front, PinnedPages)
     pinned = join._front.pages
     assert pinned
     assert set(range(5)) <= set(pinned), "the most frequent pages come first"
     assert np.median(pinned) <= len(pinned)
     assert join.telemetry.front_hits > N_STREAM / 3
-    plain = run(relation, scattered, HybridJoin(), table)
+    plain = run(relation, scattered, PLAIN, table)
     assert join.telemetry.pages_scanned < plain.telemetry.pages_scanned
 
 
-def test_without_sorting_the_pages_that_are_asked_for_are_pinned(
+def test_without_sorting_the_pages_that_are_requested_are_pinned(
     table: pa.Table, gathered: pa.Table, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     relation = build(table, tmp_path_factory.mktemp("key"))
-    join = run(relation, gathered, XHybridJoin(), table)
+    join = run(relation, gathered, TUNED, table)
     assert isinstance(join._front, PinnedPages)
     middle = relation.page_count // 2
     assert {middle, middle + 1} & set(join._front.pages)
     assert join.telemetry.front_hits > N_STREAM / 4
-    plain = run(relation, gathered, HybridJoin(), table)
+    plain = run(relation, gathered, PLAIN, table)
     assert join.telemetry.pages_scanned < plain.telemetry.pages_scanned
 
 
@@ -135,7 +138,7 @@ def test_pinned_pages_follow_the_stream(
         {"k": (gathered["k"].to_numpy() + N_ROWS // 4) % N_ROWS, "n": gathered["n"]}
     )
     stream = pa.concat_tables([gathered, elsewhere])
-    join = run(relation, stream, XHybridJoin(), table)
+    join = run(relation, stream, TUNED, table)
     assert isinstance(join._front, PinnedPages)
     quarter = 3 * relation.page_count // 4
     assert {quarter, quarter + 1} & set(join._front.pages)
@@ -146,7 +149,7 @@ def test_a_pinned_part_takes_what_it_says(
 ) -> None:
     relation = build(table, tmp_path_factory.mktemp("key"))
     stream = pa.table({"k": np.arange(100), "n": np.arange(100)})
-    join = run(relation, stream, XHybridJoin(), table)
+    join = run(relation, stream, TUNED, table)
     pinned = join._front
     assert isinstance(pinned, PinnedPages)
     arrays = [v for v in vars(pinned).values() if isinstance(v, np.ndarray)]
@@ -180,7 +183,7 @@ def test_one_duplicate_key_does_not_keep_pages_from_being_pinned(
     extra = pa.table({"k": [N_ROWS // 2], "v": [5]})
     doubled = pa.concat_tables([table, extra])
     relation = build(doubled, tmp_path_factory.mktemp("doubled"))
-    join = run(relation, gathered, XHybridJoin(), doubled)
+    join = run(relation, gathered, TUNED, doubled)
     assert isinstance(join._front, PinnedPages)
     assert len(join._front.pages) > 5
     assert join.telemetry.front_hits > N_STREAM / 4

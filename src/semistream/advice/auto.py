@@ -44,12 +44,13 @@ from semistream.columns import plain_batch
 from semistream.cost.factors import CostFactors
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.opened import Opened
-from semistream.joins.operator import FIRST_SLICE_BYTES, SAMPLE_ROWS, Operator, StreamJoin
+from semistream.joins.protocols import Operator
 from semistream.joins.registry import ALGORITHMS, make_operator
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import StreamBuffer
+from semistream.joins.streamjoin import FIRST_SLICE_BYTES, SAMPLE_ROWS, StreamJoin
 from semistream.joins.telemetry import Telemetry
-from semistream.memory import MemoryLedger, return_free_memory
+from semistream.memory import MemoryLedger, return_free_memory, return_freed_pages
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
@@ -259,6 +260,8 @@ class SelfTuningJoin:
             return self._known_or_best(self._tuner, source, rate)
         finally:
             reserved.release()
+            if self._tuner.model_bytes:
+                return_freed_pages()  # the join that follows uses them
 
     def _known_or_best(self, tuner: Tuner, source: SampledSource, rate: float | None) -> Chosen:
         demand = tuner.demand(source.sample())
@@ -293,7 +296,7 @@ class SelfTuningJoin:
         about = (self._spec, self._relation.coder, self._reader.may_hold, None, Stopwatch())
         stream = StreamBuffer([batch], *about, FIRST_SLICE_BYTES)
         while not stream.pull() and not stream.is_exhausted:
-            stream.take_hopeless()
+            stream.take_unmatchable()
         rows = stream.sample(SAMPLE_ROWS)
         return plain_batch(batch[:1]) if rows is None else rows
 

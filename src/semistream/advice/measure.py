@@ -22,9 +22,10 @@ import pyarrow as pa
 from semistream.budget.rules import Settings
 from semistream.budget.split import Split
 from semistream.joins.opened import Opened
-from semistream.joins.operator import Operator, Plan, StreamJoin
+from semistream.joins.protocols import Operator
 from semistream.joins.registry import make_operator
 from semistream.joins.stopwatch import Stopwatch
+from semistream.joins.streamjoin import Plan, StreamJoin
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec

@@ -91,5 +91,5 @@ def demand_of(codes: NDArray[np.int64], reader: PageReader) -> Demand:
     keys, counts = np.unique(codes, return_counts=True)
     if not len(keys):
         return Demand.zipf(0.0, max(1, reader.row_count))
-    pages = PageIndex(reader).homes(keys)
+    pages = PageIndex(reader).pages(keys)
     return Demand.from_counts(counts, reader.row_count, pages, reader.page_count)

@@ -13,7 +13,7 @@ from time import perf_counter
 from semistream.advice.sampling import SampledSource
 from semistream.advice.tuner import HEADROOM, Chosen, Tuner
 from semistream.cost.demand import Demand
-from semistream.joins.operator import StreamJoin
+from semistream.joins.streamjoin import StreamJoin
 
 HYSTERESIS = 1.15  # another choice must be better by this factor
 _MOVED = 0.1  # of the hit ratio, for any cache size below: then the demand has changed

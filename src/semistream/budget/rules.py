@@ -51,8 +51,12 @@ def _index_rules(name: str, *, has_front: bool = False, one_tuple: bool = False)
     return BudgetRules(_least_index_bytes, split_back, has_front, reads_one_page=one_tuple)
 
 
-def _pinned_settings(sizes: Sizes, budget_bytes: int, split: Split) -> IndexJoinSettings:
+def _tuned_parts(sizes: Sizes, budget_bytes: int, split: Split) -> IndexJoinSettings:
     return xhybridjoin.tuned_parts(sizes, budget_bytes, sizes.least_pages, split)
+
+
+def _equal_parts(sizes: Sizes, budget_bytes: int, split: Split) -> IndexJoinSettings:
+    return xhybridjoin.equal_parts(sizes, budget_bytes, sizes.least_pages, split)
 
 
 _MESH = (meshjoin.least_memory_bytes, meshjoin.settings_for_budget)
@@ -63,9 +67,11 @@ RULES: dict[str, BudgetRules] = {
     "meshjoin": BudgetRules(*_MESH),
     "rmeshjoin": BudgetRules(meshjoin.least_reduced_bytes, meshjoin.reduced_settings_for_budget),
     "hybridjoin": _index_rules("hybridjoin"),
-    "xhybridjoin": BudgetRules(_least_index_bytes, _pinned_settings, pins_pages=True),
+    "xhybridjoin": BudgetRules(_least_index_bytes, _tuned_parts, pins_pages=True),
     "cinlj": _index_rules("inlj", has_front=True, one_tuple=True),
     "cbinlj": _index_rules("binlj", has_front=True),
     "cmeshjoin": BudgetRules(*_MESH, has_front=True),
     "chybridjoin": _index_rules("hybridjoin", has_front=True),
 }
+# X-HYBRIDJOIN as in section 4 of its paper: both parts of the disk buffer of one size.
+EQUAL_PARTS = BudgetRules(_least_index_bytes, _equal_parts, pins_pages=True)

@@ -1,4 +1,4 @@
-"""What the parts of a join take in memory, from the relation's page table and the stream's widths.
+"""The sizes of a join's parts, from the relation's page table and the stream's widths.
 
 Nothing is allocated and no join is made: `auto` asks for the sizes of all algorithms before it
 chooses one.
@@ -15,8 +15,8 @@ from semistream.budget.rowsizes import NESTED_COPIES, Widths, base_bytes
 from semistream.budget.sizes import Sizes
 from semistream.budget.tuplesizes import (
     BYTES_PER_PAGE,
-    bytes_per_tuple,
-    room_bytes_per_tuple,
+    index_tuple_bytes,
+    scan_tuple_bytes,
     window_base_bytes,
 )
 from semistream.columns import Encoding, encoding_of, width_bytes
@@ -25,10 +25,10 @@ from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
-# Pairs (probe, slot), places in the slab, what a front stage learns from, and a validity byte or
+# Pairs (probe, slot), places in the slab, what a front stage observes, and a validity byte or
 # two on the way to Arrow.
 _PAIR_BYTES = 8 + 8 + 8 + 8 + 2
-# Of the tuples that an index join takes out of the window: slot, code, home page, and their pairs.
+# Of the tuples that an index join takes out of the window: slot, code, page, and their pairs.
 _TAKEN_BYTES = 5 * 8
 # For each variable-width value: where it lies, its length, its offset, and its size in bytes.
 _PLACE_BYTES = 8 + 4 + 4 + 8
@@ -65,7 +65,7 @@ class Sizing:
         schema = self.stored_schema
         return self._sizes(
             widths,
-            bytes_per_tuple(schema, widths.average, self.implied),
+            scan_tuple_bytes(schema, widths.average, self.implied),
             window_base_bytes(schema, widths.widest),
             self._output_row_bytes(widths),
             self.reader.table_bytes,
@@ -76,17 +76,17 @@ class Sizing:
         schema, reader = self.stored_schema, self.reader
         return self._sizes(
             widths,
-            room_bytes_per_tuple(schema, widths.average, self.implied),
+            index_tuple_bytes(schema, widths.average, self.implied),
             base_bytes(schema, widths.widest) + BYTES_PER_PAGE * (reader.page_count + 1),
             self._output_row_bytes(widths) + _TAKEN_BYTES,
             reader.table_bytes + PageIndex.size_bytes(reader),
-            # A home page with duplicates may need the page after it as well.
+            # A page with duplicates may need the page after it as well.
             least_pages=min(reader.page_count, 1 if reader.has_unique_codes else 2),
         )
 
     @property
     def output_base_bytes(self) -> int:
-        """What a row of the output takes without its variable-width values."""
+        """The size of an output row without its variable-width values."""
         fields = [*self.stored_schema, *map(self.reader.manifest.schema.field, self.columns)]
         return _PAIR_BYTES + sum(map(_fixed_bytes, fields))
 
@@ -115,7 +115,7 @@ class Sizing:
         )
 
     def _output_row_bytes(self, widths: Widths) -> int:
-        """Return what an average row of the output takes, with some slack where widths differ."""
+        """Return the size of an average output row, with some slack where widths differ."""
         of_stream = zip(self.stored_schema, widths.average, strict=True)
         fields = [self.reader.manifest.schema.field(name) for name in self.columns]
         of_relation = [(f, value_bytes(self.reader, f.name)) for f in fields]

@@ -1,4 +1,4 @@
-"""What waiting stream tuples take: with a scan of R (the window), and with an index (the room)."""
+"""The size of waiting stream tuples: in the window of a scan join, and of an index join."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -8,17 +8,17 @@ import pyarrow as pa
 
 from semistream.budget.rowsizes import base_bytes, row_bytes
 
-BLOCK = 1024
+BLOCK = 1024  # tuples that a kernel works on at once
 CANDIDATE_FIELDS = 5  # of the scratch space of a probe
 TABLE_FIELDS = {"code": np.int64, "next": np.int32}
-_WINDOW_BYTES = 4 + 1
-_ROOM_BYTES = 4 + 1 + 4
-BYTES_PER_PAGE = 12 + 4
+_SCAN_BYTES = 4 + 1  # head of a bucket, match flag
+_INDEX_BYTES = 4 + 1 + 4  # bucket, match flag, free list
+BYTES_PER_PAGE = 12 + 4  # links of Q and count of tuples; a bucket
 
 
-def bytes_per_tuple(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None) -> int:
-    """Return what a waiting tuple takes, its share of the hash table included."""
-    return ceil(_WINDOW_BYTES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
+def scan_tuple_bytes(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None) -> int:
+    """Return the size of a waiting tuple with its share of the hash table, for a scan join."""
+    return ceil(_SCAN_BYTES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
 
 
 def window_base_bytes(schema: pa.Schema, widest: Sequence[int]) -> int:
@@ -26,8 +26,6 @@ def window_base_bytes(schema: pa.Schema, widest: Sequence[int]) -> int:
     return 8 * CANDIDATE_FIELDS * BLOCK + base_bytes(schema, widest)
 
 
-def room_bytes_per_tuple(
-    schema: pa.Schema, value_bytes: Sequence[float], implied: int | None
-) -> int:
-    """Return what a waiting tuple takes, a bucket included."""
-    return ceil(_ROOM_BYTES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
+def index_tuple_bytes(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None) -> int:
+    """Return the size of a waiting tuple with its bucket, for an index join."""
+    return ceil(_INDEX_BYTES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))

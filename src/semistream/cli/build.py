@@ -1,26 +1,14 @@
 """``semistream build``: a relation from files, with a progress bar."""
 
-from collections.abc import Sequence
-
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from semistream.relation.build import build_relation
-from semistream.relation.layout import Order
+from semistream.relation.build import BuildOptions, build_snapshot
 from semistream.units import format_bytes
 
 
-def run_build(
-    source: str,
-    location: str,
-    *,
-    key: Sequence[str],
-    partitions: int,
-    page_size: str,
-    order: Order,
-    sample: str | None,
-) -> int:
-    """Build a relation and say what came of it."""
+def run_build(source: str, location: str, options: BuildOptions) -> int:
+    """Build a relation and print its size."""
     console = Console()
     columns = (
         TextColumn("{task.description}"),
@@ -30,21 +18,14 @@ def run_build(
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(f"building {location}", total=None)
-        relation = build_relation(
-            source,
-            location,
-            key=key,
-            partitions=partitions,
-            page_size=page_size,
-            order=order,
-            sample=sample,
-            progress=lambda rows: progress.update(task, completed=rows),
+        relation = build_snapshot(
+            source, location, options, lambda rows: progress.update(task, completed=rows)
         )
         progress.update(task, total=max(1, relation.row_count))
     console.print(
         f"{relation.row_count:,} rows, {format_bytes(relation.size_bytes)} in "
         f"{relation.partition_count} partitions and {relation.page_count:,} pages"
-        f"{f', {relation.hot_page_count:,} of them hot' if order == 'frequency' else ''}; "
+        f"{f', {relation.hot_page_count:,} of them hot' if options.order == 'frequency' else ''}; "
         f"key {', '.join(relation.key)}"
         f"{'' if relation.has_unique_keys else ' (with duplicates)'}; "
         f"{relation.manifest.null_keys_dropped:,} rows without a key left out"

@@ -1,4 +1,4 @@
-"""``semistream demo``: the whole story on one machine, in a few minutes.
+"""``semistream demo``: build, enrich, check and compare on one machine, in a few minutes.
 
 A product master is built into a relation. A bursty, skewed sales stream, two Parquet files per
 micro-batch, is enriched by a Structured Streaming query within a small share of the master's size
@@ -18,9 +18,6 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -28,25 +25,17 @@ from rich.table import Table
 from semistream.cli.demo_chart import draw_chart
 from semistream.cli.java import java_problem
 from semistream.errors import OptionError, SemistreamError
-from semistream.relation.build import build_relation
 from semistream.relation.relation import Relation
-from semistream.spark import enrich
-from semistream.spark.session import local_session
+from semistream.spark.demo import FILES_PER_BATCH, PLAIN_JOINS, BatchFigures, DemoSpark, Run
 from semistream.units import format_bytes, parse_bytes
 from semistream.workload.retail import PRODUCTS, Retail
 
-PLAIN_JOINS = {
-    "broadcast": "broadcast hash join",
-    "shuffle_hash": "shuffled hash join",
-    "merge": "sort-merge join",
-}
-_TRIAL_BATCHES = 2
-_FILES_PER_BATCH = 2  # like a topic with a partition per core
+_TRIAL_BATCHES = 2  # of the warm-up, and of each of plain Spark's joins
 
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What can be chosen on the command line."""
+    """The options of the command line; `cli.main` describes them."""
 
     rows: int
     sales: int
@@ -58,22 +47,8 @@ class DemoOptions:
     out: Path
 
 
-@dataclass(frozen=True, slots=True)
-class BatchFigures:
-    """What Spark reported about one micro-batch."""
-
-    rows: int
-    seconds: float
-    metrics: dict[str, int]
-
-    @property
-    def rows_per_s(self) -> float:
-        """The service rate of the batch."""
-        return self.rows / self.seconds
-
-
 class DemoError(SemistreamError):
-    """The demo found a wrong row, which it never should."""
+    """The enriched rows differ from DuckDB's join. Remedy: report it, this is a bug."""
 
 
 def run_demo(options: DemoOptions) -> int:
@@ -84,25 +59,27 @@ def run_demo(options: DemoOptions) -> int:
     if min(options.rows, options.sales, options.batches, options.partitions) < 1:
         raise OptionError("--rows, --sales, --batches and --partitions must be at least 1")
     if options.batches <= _TRIAL_BATCHES:
-        raise OptionError(f"--batches must be more than {_TRIAL_BATCHES} to measure a steady rate")
+        raise OptionError(
+            f"--batches must be more than {_TRIAL_BATCHES} to measure a steady rate; "
+            f"got {options.batches}"
+        )
     console = Console()
     out = options.out.resolve()
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     console.rule("[bold]semistream demo")
     with _step(console, "starting Spark"):
-        spark = local_session("semistream-demo", out)
+        spark = DemoSpark(out)
     try:
         _Demo(options, console, out, spark).run()
     finally:
         spark.stop()
-        shutil.rmtree(out / "spark-local", ignore_errors=True)
     return 0
 
 
 @contextmanager
 def _step(console: Console, what: str) -> Iterator[None]:
-    """Show that something is going on, then how long it took."""
+    """Show that a step is running, then how long it took."""
     started = monotonic()
     with console.status(f"{what} …"):
         yield
@@ -112,9 +89,7 @@ def _step(console: Console, what: str) -> Iterator[None]:
 class _Demo:
     """The steps, in order; each leaves its files under `out`."""
 
-    def __init__(
-        self, options: DemoOptions, console: Console, out: Path, spark: SparkSession
-    ) -> None:
+    def __init__(self, options: DemoOptions, console: Console, out: Path, spark: DemoSpark) -> None:
         self._options = options
         self._console = console
         self._out = out
@@ -149,7 +124,7 @@ class _Demo:
             (self._out / "sales").mkdir()
             (self._out / "trial").mkdir()
             for i, batch in enumerate(self._retail.sales_batches()):
-                half = batch.num_rows // _FILES_PER_BATCH
+                half = batch.num_rows // FILES_PER_BATCH
                 for part, rows in enumerate((batch[:half], batch[half:])):
                     file = self._out / "sales" / f"batch-{i:04d}-{part}.parquet"
                     pq.write_table(pa.table(rows), file)
@@ -158,63 +133,27 @@ class _Demo:
 
     def _build(self) -> Relation:
         with _step(self._console, "building the relation on Spark's executors"):
-            return build_relation(
-                self._products(),
-                self._out / "products.rel",
-                key="product_id",
-                partitions=self._options.partitions,
-            )
-
-    def _products(self) -> DataFrame:
-        return self._spark.read.parquet(str(self._out / "products.parquet"))
-
-    def _sales(self, folder: str = "sales") -> DataFrame:
-        """Return the stream: every two files of the folder are a micro-batch."""
-        schema = self._spark.read.parquet(str(self._out / folder)).schema
-        reader = self._spark.readStream.schema(schema)
-        reader = reader.option("maxFilesPerTrigger", _FILES_PER_BATCH)
-        return reader.parquet(str(self._out / folder))
+            return self._spark.build(self._options.partitions)
 
     def _stream(self, relation: Relation, budget: int) -> list[BatchFigures]:
         with _step(self._console, f"warming up on {_TRIAL_BATCHES} batches, as plain Spark will"):
-            self._enrich("trial", "warm-up", relation, budget).awaitTermination()
+            self._spark.enrich("trial", "warm-up", relation, budget).wait()
         self._console.print("[green]▶[/] enriching the stream")
-        return self._watch(self._enrich("sales", "warehouse", relation, budget), budget)
+        return self._watch(self._spark.enrich("sales", "warehouse", relation, budget), budget)
 
-    def _enrich(self, sales: str, name: str, relation: Relation, budget: int) -> StreamingQuery:
-        enriched = enrich(
-            self._sales(sales),
-            relation,
-            on="product_id",
-            how="left",
-            columns=["surrogate_key", "supplier_id"],
-            memory=budget,
-        )
-        return self._write(_warehouse_rows(enriched), name)
-
-    def _write(self, rows: DataFrame, name: str) -> StreamingQuery:
-        return (
-            rows.writeStream.format("parquet")
-            .queryName(name)
-            .option("path", str(self._out / name))
-            .option("checkpointLocation", str(self._out / f"{name}.checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-
-    def _watch(self, query: StreamingQuery, budget: int) -> list[BatchFigures]:
+    def _watch(self, run: Run, budget: int) -> list[BatchFigures]:
         """Show each micro-batch as it ends."""
         table = _live_table()
         shown = 0
         with Live(table, console=self._console, refresh_per_second=4):
             running = True
             while running:
-                running = not query.awaitTermination(1)
-                figures = _figures(query)
+                running = not run.has_ended(wait_s=1)
+                figures = run.figures()
                 for i, batch in enumerate(figures[shown:], shown):
                     table.add_row(*_live_row(i, batch, budget))
                 shown = len(figures)
-        return _figures(query)
+        return run.figures()
 
     def _prove(self) -> int:
         """Compare the warehouse with an independent join; raise unless they are the same."""
@@ -242,7 +181,11 @@ class _Demo:
             ).fetchone()
         rows, lost, wrong = counts
         if lost or wrong:
-            raise DemoError(f"of {rows:,} rows {lost:,} are lost and {wrong:,} are wrong")
+            raise DemoError(
+                f"the warehouse in {self._out / 'warehouse'} differs from DuckDB's join: of "
+                f"{rows:,} rows {lost:,} are missing, and {wrong:,} are wrong. This is a bug of "
+                "semistream; please report it with the options of this run"
+            )
         return int(rows)
 
     def _compare(self) -> dict[str, list[BatchFigures]]:
@@ -250,18 +193,11 @@ class _Demo:
         trials = {}
         for hint, title in PLAIN_JOINS.items():
             with _step(self._console, f"trying plain Spark's {title} on {_TRIAL_BATCHES} batches"):
-                trials[hint] = self._plain(hint, "trial", f"plain-{hint}")
+                trials[hint] = self._spark.join_plainly(hint, "trial", f"plain-{hint}").wait()
         best = min(trials, key=lambda hint: trials[hint][-1].seconds)
         with _step(self._console, f"running all batches through the best, {PLAIN_JOINS[best]}"):
-            trials[best] = self._plain(best, "sales", "plain")
+            trials[best] = self._spark.join_plainly(best, "sales", "plain").wait()
         return trials
-
-    def _plain(self, hint: str, sales: str, name: str) -> list[BatchFigures]:
-        products = self._products().select("product_id", "surrogate_key", "supplier_id")
-        joined = self._sales(sales).join(products.hint(hint), "product_id", "left")
-        query = self._write(_warehouse_rows(joined), name)
-        query.awaitTermination()
-        return _figures(query)
 
     def _report(
         self,
@@ -296,7 +232,7 @@ class _Demo:
         self._console.print(table)
         self._console.print(
             "[dim]Rates are medians over micro-batches after the first, measured in this run on "
-            "this machine. Worker processes take about 200 MB each besides the budget.[/]"
+            "this machine. Each worker process needs about 200 MB in addition to the budget.[/]"
         )
 
 
@@ -311,36 +247,6 @@ def _budget(memory: str, relation: Relation) -> int:
             f"--memory must be a size or a share such as 5%; got {memory!r}"
         ) from None
     return max(1, int(relation.size_bytes * share))
-
-
-def _warehouse_rows(joined: DataFrame) -> DataFrame:
-    """Return the fact rows: the surrogate key in place of the product id, and the total."""
-    return joined.select(
-        "sale_id",
-        "sold_at",
-        F.col("surrogate_key").alias("product_key"),
-        "supplier_id",
-        "quantity",
-        "sale_price",
-        (F.col("quantity") * F.col("sale_price")).alias("total"),
-    )
-
-
-def _figures(query: StreamingQuery) -> list[BatchFigures]:
-    """Return the figures of all micro-batches so far that had rows."""
-    return [
-        BatchFigures(
-            rows=progress.numInputRows,
-            seconds=progress.durationMs["triggerExecution"] / 1000,
-            metrics={
-                name: value or 0
-                for row in progress.observedMetrics.values()
-                for name, value in row.asDict().items()
-            },
-        )
-        for progress in query.recentProgress
-        if progress.numInputRows
-    ]
 
 
 def _steady_rate(batches: list[BatchFigures]) -> float:

@@ -14,16 +14,16 @@ OURS, THEIRS, QUIET = "#0b7285", "#e8590c", "#adb5bd"
 
 
 class Batch(Protocol):
-    """What the chart needs to know about a micro-batch."""
+    """The figures of a micro-batch that the chart shows."""
 
     @property
     def rows(self) -> int:
-        """How many sales it had."""
+        """The number of its sales."""
         ...
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Its duration."""
         ...
 
 
@@ -37,7 +37,7 @@ def draw_chart(
     peak_bytes: int,
     relation_bytes: int,
 ) -> Path:
-    """Draw the three panels and return where they are."""
+    """Draw the three panels and return the path of the file."""
     figure, (arrivals, times, memory) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
     _draw_arrivals(arrivals, ours)
     _draw_times(times, ours, plain, plain_title)

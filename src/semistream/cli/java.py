@@ -20,7 +20,7 @@ _REMEDY = (
 
 
 def java_problem() -> str | None:
-    """Return what is wrong with Java here and what to do about it, or None."""
+    """Return the problem with Java on this machine and its remedy, or None."""
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
     if not java or not shutil.which(java):
@@ -29,7 +29,7 @@ def java_problem() -> str | None:
     output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
     if not found:
-        return f"Spark needs Java, but {java} does not tell its version.\n{_REMEDY}"
+        return f"Spark needs Java, but {java} does not print its version.\n{_REMEDY}"
     if int(found[1]) < LEAST_VERSION:
         return f"Spark needs Java {LEAST_VERSION}, but {java} is version {found[1]}.\n{_REMEDY}"
     return None

@@ -3,14 +3,22 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any, TypeAlias
 
-from semistream import __version__
 from semistream.errors import SemistreamError
-from semistream.relation.build import DEFAULT_PAGE_BYTES, DEFAULT_PARTITIONS
+from semistream.relation.build import DEFAULT_PAGE_BYTES, DEFAULT_PARTITIONS, BuildOptions
+from semistream.relation.device import DEVICES
+from semistream.version import __version__
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_WITH_DEFAULTS = argparse.ArgumentDefaultsHelpFormatter
+_RELATION = "the relation: a path, or a URI such as s3://…"
+_COLUMNS = "columns that the join adds, separated by commas"
+_SEED = "the same seed gives the same rows"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; errors that a user can mend are printed without a traceback."""
+    """Run a command; errors that a user can correct are printed without a traceback."""
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
@@ -39,11 +47,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_demo(commands: _Commands) -> None:
     demo = commands.add_parser(
         "demo",
-        help="enrich a bursty sales stream on Spark, prove it exact, compare with plain Spark",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        help="enrich a bursty sales stream on Spark, check every row, compare with plain Spark",
+        formatter_class=_WITH_DEFAULTS,
     )
     demo.add_argument("--rows", type=int, default=8_000_000, help="rows of the product master")
     demo.add_argument("--sales", type=int, default=4_000_000, help="rows of the sales stream")
@@ -51,41 +59,47 @@ def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     demo.add_argument("--memory", default="5%", help="budget: a size, or a share of the master")
     demo.add_argument("--skew", type=float, default=1.0, help="Zipf exponent of the sales")
     demo.add_argument("--partitions", type=int, default=2, help="partitions of the relation")
-    demo.add_argument("--seed", type=int, default=2026, help="the same seed, the same rows")
-    demo.add_argument("--out", type=Path, default=Path("demo-out"), help="where everything goes")
+    demo.add_argument("--seed", type=int, default=2026, help=_SEED)
+    demo.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for all files")
     demo.set_defaults(run=_run_demo)
 
 
 def _run_demo(arguments: argparse.Namespace) -> int:
     from semistream.cli.demo import DemoOptions, run_demo
 
-    options = {k: v for k, v in vars(arguments).items() if k != "run"}
-    return run_demo(DemoOptions(**options))
+    return run_demo(DemoOptions(**_options(arguments)))
 
 
-def _add_build(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_build(commands: _Commands) -> None:
     build = commands.add_parser(
         "build",
         help="build a relation from Parquet or CSV, without Spark",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_WITH_DEFAULTS,
     )
     build.add_argument("source", help="a Parquet or CSV file or folder")
-    build.add_argument("relation", help="where the relation goes: a path, or a URI such as s3://…")
+    build.add_argument("relation", help=_RELATION)
     build.add_argument("--key", required=True, help="key columns, separated by commas")
-    build.add_argument("--partitions", type=int, default=DEFAULT_PARTITIONS)
-    build.add_argument("--page-size", default=str(DEFAULT_PAGE_BYTES), help="such as 64KiB")
+    build.add_argument(
+        "--partitions",
+        type=int,
+        default=DEFAULT_PARTITIONS,
+        help="number of Spark tasks that share the join",
+    )
+    build.add_argument(
+        "--page-size", default=str(DEFAULT_PAGE_BYTES), help="most bytes of a page, such as 64KiB"
+    )
     build.add_argument(
         "--order",
         default="key",
         metavar="{key,frequency}",
-        help="how the rows lie: by key, or with those that the stream asks for most in front, on "
-        "pages that a join can keep in memory; frequency needs --sample",
+        help="order of the rows: by key, or with the rows that the stream requests most in front, "
+        "on pages that a join can keep in memory; frequency needs --sample",
     )
     build.add_argument(
         "--sample",
         metavar="PATH",
         help="a Parquet or CSV file or folder with some rows of the stream, to count how often "
-        "each key is asked for; has the key columns under the names of --key",
+        "each key is requested; it needs the key columns, named as in --key",
     )
     build.set_defaults(run=_run_build)
 
@@ -93,43 +107,42 @@ def _add_build(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def _run_build(arguments: argparse.Namespace) -> int:
     from semistream.cli.build import run_build
 
-    return run_build(
-        arguments.source,
-        arguments.relation,
-        key=arguments.key.split(","),
-        partitions=arguments.partitions,
-        page_size=arguments.page_size,
-        order=arguments.order,
-        sample=arguments.sample,
+    options = BuildOptions(
+        arguments.key.split(","),
+        arguments.partitions,
+        arguments.page_size,
+        arguments.order,
+        arguments.sample,
     )
+    return run_build(arguments.source, arguments.relation, options)
 
 
-def _add_generate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_generate(commands: _Commands) -> None:
     generate = commands.add_parser(
         "generate",
         help="write a workload: its relation, and its stream as files or to Kafka, also paced",
         description="WORKLOAD is zipf (the papers' synthetic data), drifting (the same, with "
-        "popular keys that change), retail (products and sales), clouds (a stand-in for the "
-        "papers' cloud reports), tpch-orders or tpch-lineitem. The same options give the same "
-        "rows again.",
+        "popular keys that change), retail (products and sales), clouds (a substitute for the "
+        "papers' cloud reports), tpch-orders or tpch-lineitem. The same options always give the "
+        "same rows.",
         epilog="example: semistream generate zipf --relation-rows 1000000 --relation-out "
         "r.parquet --out events --rate 20000 --arrivals bursty",
     )
-    generate.add_argument("workload", metavar="WORKLOAD", help="which one; see above")
+    generate.add_argument("workload", metavar="WORKLOAD", help="name of the workload; see above")
     generate.add_argument(
         "--out", metavar="TARGET", help="the stream: a folder, or kafka://host:port/topic"
     )
     generate.add_argument(
         "--relation-out", type=Path, metavar="FILE", help="the relation: a .parquet or .csv file"
     )
-    rows = generate.add_argument_group("which rows")
+    rows = generate.add_argument_group("rows")
     rows.add_argument(
-        "--rows", type=int, help="rows of the stream (1,000,000; with --rate, without end)"
+        "--rows", type=int, help="rows of the stream (1,000,000; with --rate, no limit)"
     )
-    rows.add_argument("--first", type=int, default=0, help="the first row, to go on behind others")
+    rows.add_argument("--first", type=int, default=0, help="number of the first row (0)")
     rows.add_argument("--relation-rows", type=int, help="rows of the relation")
     rows.add_argument("--exponent", type=float, help="Zipf exponent of the stream's keys")
-    rows.add_argument("--seed", type=int, help="the same seed, the same rows")
+    rows.add_argument("--seed", type=int, help=_SEED)
     rows.add_argument(
         "--set",
         dest="settings",
@@ -139,34 +152,34 @@ def _add_generate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
         help="another option of the workload, such as by_frequency=true, row_bytes=128, scale=10",
     )
     files = generate.add_argument_group("files")
-    files.add_argument("--files", type=int, help="how many (10, and one per million rows)")
+    files.add_argument("--files", type=int, help="number of files (10, and one per million rows)")
     files.add_argument("--format", default="parquet", metavar="{parquet,ndjson,csv}")
-    pace = generate.add_argument_group("in real time; Ctrl-C ends it")
-    pace.add_argument("--rate", type=float, help="rows a second; without it, as fast as can be")
+    pace = generate.add_argument_group("in real time; Ctrl-C stops it")
+    pace.add_argument("--rate", type=float, help="rows per second; default: no limit")
     pace.add_argument("--arrivals", default="steady", metavar="{steady,bursty,intermittent}")
-    pace.add_argument("--every", type=float, default=1.0, help="seconds from file to file (1)")
-    pace.add_argument("--on", type=float, default=10.0, help="seconds that rows come (10)")
-    pace.add_argument("--off", type=float, default=10.0, help="seconds that none come (10)")
+    pace.add_argument("--every", type=float, default=1.0, help="seconds between files (1)")
+    pace.add_argument("--on", type=float, default=10.0, help="seconds with arrivals (10)")
+    pace.add_argument("--off", type=float, default=10.0, help="seconds without arrivals (10)")
     generate.set_defaults(run=_run_generate)
 
 
 def _run_generate(arguments: argparse.Namespace) -> int:
     from semistream.cli.generate import GenerateOptions, run_generate
 
-    options = {k: v for k, v in vars(arguments).items() if k != "run"}
-    return run_generate(GenerateOptions(**options))
+    return run_generate(GenerateOptions(**_options(arguments)))
 
 
-def _add_calibrate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_calibrate(commands: _Commands) -> None:
     calibrate = commands.add_parser(
         "calibrate",
         help="measure the cost factors of this machine for a relation, in half a minute",
-        description="Runs the joins on the relation for some seconds, so that explain and auto "
-        "know what each step costs here. Kept for this host, by device and schema.",
+        description="Runs the joins on the relation for some seconds and measures the cost of each "
+        "step. explain and auto use the result, which is stored for this host by device and "
+        "schema.",
     )
-    calibrate.add_argument("relation", help="a path, or a URI such as s3://…")
-    calibrate.add_argument("--columns", help="columns that the join adds, separated by commas")
-    calibrate.add_argument("--json", action="store_true", help="print what is kept")
+    calibrate.add_argument("relation", help=_RELATION)
+    calibrate.add_argument("--columns", help=_COLUMNS)
+    calibrate.add_argument("--json", action="store_true", help="print the stored factors as JSON")
     calibrate.set_defaults(run=_run_calibrate)
 
 
@@ -176,24 +189,24 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
     return run_calibrate(arguments.relation, _names(arguments.columns), arguments.json)
 
 
-def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_explain(commands: _Commands) -> None:
     explain = commands.add_parser(
         "explain",
-        help="what a memory budget buys: rates by algorithm, the split, the least that is enough",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        help="predict what a budget gives: rate of each algorithm, split, least sufficient budget",
+        formatter_class=_WITH_DEFAULTS,
     )
-    explain.add_argument("relation", help="a path, or a URI such as s3://…")
+    explain.add_argument("relation", help=_RELATION)
     explain.add_argument("--memory", default="64MB", help="budget: a size, or a share such as 5%%")
     explain.add_argument("--rate", type=float, help="tuples per second that arrive")
     skew = explain.add_mutually_exclusive_group()
     skew.add_argument("--skew", type=float, help="Zipf exponent of the stream's keys")
     skew.add_argument("--sample", metavar="PATH", help="a Parquet or CSV file of stream rows")
     explain.add_argument("--on", help="the sample's key columns: name, or name=relation_name, …")
-    explain.add_argument("--columns", help="columns that the join adds, separated by commas")
+    explain.add_argument("--columns", help=_COLUMNS)
     explain.add_argument(
         "--device",
-        metavar="{hdd-papers,hdd-2007,hdd-2011,ssd,object-store}",
-        help="what it would be like on an emulated device",
+        metavar=f"{{{','.join(DEVICES)}}}",
+        help="predict for an emulated device instead of this machine's",
     )
     explain.add_argument("--json", action="store_true", help="print everything as JSON")
     explain.add_argument("--plot", type=Path, metavar="FILE", help="draw a chart: .png or .svg")
@@ -217,18 +230,22 @@ def _run_explain(arguments: argparse.Namespace) -> int:
     )
 
 
-def _add_bench(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_bench(commands: _Commands) -> None:
     bench = commands.add_parser(
         "bench",
-        help="measure how good the cost models are",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        help="measure the errors of the cost models",
+        formatter_class=_WITH_DEFAULTS,
     )
-    bench.add_argument("what", choices=["model"], help="predictions and choices of the models")
+    bench.add_argument(
+        "what",
+        choices=["model"],
+        help="predictions against measurements",
+    )
     bench.add_argument(
         "--device",
         default="hdd-2007",
-        choices=["real", "hdd-papers", "hdd-2007", "hdd-2011", "ssd", "object-store"],
-        help="this machine, or an emulated device on its own clock",
+        choices=["real", *DEVICES],
+        help="this machine's device, or an emulated one with its own clock",
     )
     bench.add_argument("--rows", type=int, default=350_000, help="rows of the relation")
     bench.add_argument("--quick", action="store_true", help="a coarser grid")
@@ -242,20 +259,20 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     return run_bench_model(arguments.rows, arguments.device, arguments.quick, arguments.out)
 
 
-def _add_lab(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_lab(commands: _Commands) -> None:
     lab = commands.add_parser(
         "lab",
-        help="the papers' figures, made here and judged",
-        description="Makes the figures of the papers, on an emulated disk of their time or on this "
-        "machine's, and judges what the papers say of them.",
+        help="reproduce the papers' figures and check their claims",
+        description="Reproduces the figures of the papers, on an emulated disk of their time or on "
+        "this machine's, and checks the claims of the papers about them.",
     )
     actions = lab.add_subparsers(title="actions", metavar="action", required=True)
-    listed = actions.add_parser("list", help="name all figures")
+    listed = actions.add_parser("list", help="list all figures")
     listed.set_defaults(run=_run_lab_list)
     run = actions.add_parser(
         "run",
-        help="make figures",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        help="reproduce figures",
+        formatter_class=_WITH_DEFAULTS,
         description="Writes a CSV file, a PNG and an SVG picture and the verdicts of each figure, "
         "and one page of all of them.",
     )
@@ -269,26 +286,26 @@ def _add_lab(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         "--scale",
         choices=["quick", "paper"],
         default="quick",
-        help="in miniature, minutes in all; or as large as in the papers, hours and gigabytes",
+        help="quick: small data, minutes in total; paper: the papers' size, hours, gigabytes",
     )
     run.add_argument(
         "--device",
-        choices=["real", "hdd-papers", "hdd-2007", "hdd-2011", "ssd", "object-store"],
+        choices=["real", *DEVICES],
         default="hdd-papers",
-        help="an emulated device on its own clock, or this machine's",
+        help="an emulated device with its own clock, or this machine's (real)",
     )
-    run.add_argument("--seed", type=int, default=7, help="of the generated data")
+    run.add_argument("--seed", type=int, default=7, help="seed of the generated data")
     run.add_argument(
         "--jobs",
         type=int,
         default=1,
-        help="papers to work on at a time; only where the device is emulated",
+        help="papers to run in parallel; only if the device is emulated",
     )
     run.add_argument(
-        "--out", type=Path, default=Path("lab-out"), metavar="DIR", help="for all files"
+        "--out", type=Path, default=Path("lab-out"), metavar="DIR", help="folder for all files"
     )
     run.set_defaults(run=_run_lab)
-    report = actions.add_parser("report", help="make one page of all figures in a folder")
+    report = actions.add_parser("report", help="write one page with all figures in a folder")
     report.add_argument(
         "--out", type=Path, default=Path("lab-out"), metavar="DIR", help="the folder"
     )
@@ -318,6 +335,11 @@ def _run_lab_report(arguments: argparse.Namespace) -> int:
     from semistream.cli.lab import make_report
 
     return make_report(arguments.out)
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of a command by name."""
+    return {name: value for name, value in vars(arguments).items() if name != "run"}
 
 
 def _names(text: str | None) -> list[str] | None:

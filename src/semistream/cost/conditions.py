@@ -6,12 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.budget.frontsizes import FrontPolicy
+from semistream.budget.pagesizes import READ_THROUGH_PAGES
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 
 Floats = NDArray[np.float64]
-# Pages between two hits that are cheaper to read along than to skip with another request.
-READ_THROUGH_PAGES = 2
 # Of a large R, only this number of loads, or of pages, is computed exactly.
 _FEW_LOADS = 128
 _FEW_PAGES = 16_384

@@ -9,9 +9,6 @@ up to `MOST` in the low bits, and what the way holds.
 A way that holds nothing has a code that belongs to another set, so a look-up need not check.
 """
 
-# mypy: disallow_untyped_defs = False
-# mypy: disallow_untyped_calls = False
-
 import numpy as np
 from numba import uint64
 
@@ -62,21 +59,24 @@ def fill_with_strangers(table, strangers):
 
 @njit(cache=True)
 def look_up(codes, table, state, waits, out_probes, out_rows):
-    """Find codes in the table; write (index, row) pairs and who has to wait; return the pairs.
+    """Find codes in the table; write (index, row) pairs and which tuples wait; return pair count.
 
     For keys of one row; the output must have room for a pair for each code. A key that is known
     to be missing yields none and need not wait. In loops of one step each, free of branches that
     depend on what is found, so that the misses overlap: 10 ns a code instead of 31.
     """
     count = len(codes)
+    # 1. The set of each code: arithmetic alone.
     for i in range(count):
         out_rows[i] = set_of(codes[i], len(table))
+    # 2. The way of each code, or -1: one cache line is fetched for each, and nothing depends on it.
     for i in range(count):
         code = codes[i]
         way = np.int64(-1)
         for w in range(WAYS):
             way = np.int64(w) if table[out_rows[i], w] == code else way
         out_probes[i] = way
+    # 3. Count hits and write pairs over what has been read; a pair that is none is overwritten.
     found = 0
     for i in range(count):
         is_hit = out_probes[i] >= 0
@@ -139,14 +139,14 @@ def vacate(at, way, table, state, occupied, strangers, out_dropped, dropped):
 
 
 @njit(inline="always")
-def count_rivals(at, tally, state):
-    """Return how many ways of a set a challenger of this tally could take."""
-    rivals = 0
+def count_competitors(at, tally, state):
+    """Return how many ways of a set a candidate of this tally could take."""
+    competitors = 0
     for w in range(WAYS):
         kind = state[at, w]
         is_weaker = (tally >= LEAST_TALLY) & ((kind & MOST) < tally) & (kind & FRESH == 0)
-        rivals += (kind == 0) | is_weaker
-    return rivals
+        competitors += (kind == 0) | is_weaker
+    return competitors
 
 
 @njit(cache=True)
@@ -158,24 +158,25 @@ def admit(
     table,
     state,
     occupied,
-    turn,
+    cycle,
     strangers,
     out_candidates,
     out_rows,
     out_dropped,
 ):
-    """Let keys challenge the weakest of their sets; return how many did, came in, and went.
+    """Let candidates compete with the weakest of their sets; return candidates, entries, evictions.
 
-    Stops when the output is full: go on with the keys that have not challenged yet. A key of
-    ``row_counts[i]`` rows takes as many ways, those of rivals whose counts are less than its tally.
-    If it does not find so many, its set grows older instead, once a turn. Writes (candidate, row)
-    for each row that enters, and the rows that go.
+    Stops when the output is full: go on with the keys that have not competed yet. A key of
+    ``row_counts[i]`` rows takes as many ways, of competitors whose counts are less than its tally.
+    If there are too few of these, its set ages instead, once a cycle. Writes (candidate, row) for
+    each row that enters, and the rows that are evicted.
     """
     entered = dropped = done = 0
     for i in range(len(codes)):
         if entered + row_counts[i] > len(out_rows):
             break
         done += 1
+        # 1. Skip what cannot enter: a lone match once the cache is full, or a key that is here.
         if tallies[i] < LEAST_TALLY and occupied[0] == len(table) * WAYS:
             continue
         at = set_of(codes[i], len(table))
@@ -184,13 +185,15 @@ def admit(
             is_there |= table[at, w] == codes[i]
         if is_there:
             continue
-        if count_rivals(at, tallies[i], state) < row_counts[i]:
-            if tallies[i] >= LEAST_TALLY and state[at, AGED] != turn:
-                state[at, AGED] = turn
+        # 2. Too few weaker competitors: the set ages, so that rows no longer used become weak.
+        if count_competitors(at, tallies[i], state) < row_counts[i]:
+            if tallies[i] >= LEAST_TALLY and state[at, AGED] != cycle:
+                state[at, AGED] = cycle
                 for w in range(WAYS):
                     count = state[at, w] & MOST
                     state[at, w] -= min(count, 1 + (count >> 3))
             continue
+        # 3. Take a way for each row. FRESH keeps the rows of this call from evicting each other.
         for _ in range(row_counts[i]):
             way = weakest_of(at, state)
             dropped = vacate(at, way, table, state, occupied, strangers, out_dropped, dropped)
@@ -200,6 +203,7 @@ def admit(
             out_candidates[entered] = i
             out_rows[entered] = at * WAYS + way
             entered += 1
+    # 4. What entered may be evicted by the next call.
     for j in range(entered):
         state[out_rows[j] // WAYS, out_rows[j] % WAYS] &= ~FRESH
     return done, entered, dropped

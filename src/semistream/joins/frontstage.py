@@ -14,28 +14,34 @@ From `cmeshjoin-front-stage.txt`, section 3.
 
 Algorithm (algorithm 1 of the paper): a tuple that arrives is looked up in H_R (lines 2-11); on a
 hit it leaves at once. The others wait in the back stage. When a row of R matches f waiting tuples
-there, it is a challenger for a place in H_R (lines 16-18).
+there, it is a candidate for a place in H_R (lines 16-18).
 
 What is ours. H_R is set-associative (`front_kernels`): a key can stand in seven places. The
-frequency recorder is a count of up to 15 in each, raised by every hit. A challenger takes an empty
+frequency recorder is a count of up to 15 in each, raised by every hit. A candidate takes an empty
 place, or that of the least frequent of the seven if its count is less than f, and f is at least 2;
-if none is, the counts of these seven shrink a little, at most once a turn of R. So the threshold
-of the paper is each rival's own count: it rises while rows are used and falls while they are not,
-by itself. If the hit ratio breaks in, the popular keys have changed: all counts begin anew. If it
-is what chance would give, there is no skew, and the stage is passed by for eight turns of nine.
+if none is, the counts of these seven shrink a little, at most once a cycle. So the threshold of the
+paper is each competitor's own count: it rises while rows are used and falls while they are not, by
+itself. If the hit ratio drops sharply, the popular keys have changed: all counts begin anew. If it
+is what chance would give, there is no skew, and the stage is bypassed for eight cycles of nine.
 `docs/decisions.md` compares this with the paper's single threshold, TinyLFU and Space-Saving.
 
 *Duplicate keys in R*: all rows of a key are kept together or not at all, up to half a set.
 *Missing keys*: a key that R does not have takes a place in the same way, without a row, so that
-the tuples that ask for it need not wait either.
+the tuples that request it need not wait either.
 
-Memory per place: a seventh of a cache line, and the row. A look-up costs one cache miss, a hit one
-more for the row.
+Invariants: a tuple that hits has all its matches; the rows of a place and its key enter and leave
+together.
+
+Memory per place: a seventh of a cache line, and the row (`semistream.budget.frontsizes`). Cost
+(`semistream.cost.frontstage`): a look-up costs one cache miss, a hit one more for the row.
+
+Degenerate cases: a budget without room for a few sets, no front stage; no skew, it is bypassed; a
+row much wider than the others is not cached.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -51,94 +57,24 @@ from semistream.budget.frontsizes import (
 )
 from semistream.budget.rowsizes import ARENA_BASE_BYTES, Widths, record_dtype
 from semistream.joins import front_kernels as kernels
-from semistream.joins.diskbuffer import DiskBuffer, LocatedRows
+from semistream.joins.protocols import Codes, LocatedRows, Matched, Rows
 from semistream.joins.rows import RowStore, StoredRows
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import PageReader
 
 POLICY = FrontPolicy(least_skew=1.5, cycles_of_rest=8, patience=16)
-Codes = NDArray[np.int64]
-Rows = NDArray[np.int64]
 # A hit ratio below this part of the usual one means that other keys are popular now.
 _BREAK = 0.75
-_WEIGHT = 0.25  # of a turn in the usual ratio
-# A cache that has just filled up knows little yet: it rests after so many turns without luck.
-_TURNS_BY_CHANCE = 3
+_WEIGHT = 0.25  # of a cycle in the usual ratio
+# A cache that has just filled up knows little yet: it rests after this many cycles without skew.
+_CYCLES_BY_CHANCE = 3
 _MOST_COPIES = 8  # a key that takes more than this many copies is not cached
 
 
-class FrontStage(Protocol):
-    """Settles stream tuples before they have to wait."""
-
-    pairs_per_tuple: int
-    learns_from_matches: bool
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether it does not even learn now."""
-        ...
-
-    @property
-    def is_passed_by(self) -> bool:
-        """Whether tuples need not be shown to it now: it has nothing, or it rests."""
-        ...
-
-    def matches(
-        self, codes: Codes, waits: NDArray[np.bool_]
-    ) -> Iterator[tuple[NDArray[np.int64], Rows]]:
-        """Yield (index of a code, row) pairs, and say in `waits` which tuples must wait.
-
-        The others are settled: what was yielded is all that R has for them.
-        """
-        ...
-
-    def locate(self, rows: Rows) -> LocatedRows:
-        """Find rows that `matches` gave, with the columns that the join reads."""
-        ...
-
-    def learn(self, matched: "Matched") -> None:
-        """Note which rows of some pages waiting tuples have matched."""
-        ...
-
-    def learn_missing(self, codes: Codes) -> None:
-        """Note that waiting tuples had keys which R does not have."""
-        ...
-
-    def pages_loaded(self, first: int, last: int, disk: DiskBuffer) -> None:
-        """Note which pages are in the disk buffer."""
-        ...
-
-    def turn(self) -> None:
-        """Note that about as many pages have been read as R has."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """Rows of the pages in the disk buffer that matched waiting tuples, each once."""
-
-    page_codes: Codes  # of all rows on the pages
-    rows: Rows
-    tallies: NDArray[np.uint8]  # f: how many tuples each of them matched
-    sizes: NDArray[np.int64] | None  # of their variable-width values
-    take: Callable[[NDArray[np.int64]], list[pa.Array]]  # columns of some of the rows
-    locate: Callable[[Rows], LocatedRows]  # columns of any rows on the pages
-
-
-class MakeFront(Protocol):
-    """Makes a front stage, once the budget is known."""
-
-    def __call__(
-        self, reader: PageReader, columns: Sequence[str], budget_bytes: int, telemetry: Telemetry
-    ) -> FrontStage | None:
-        """Return a front stage that takes at most so much, or none if there is no room for one."""
-        ...
-
-
 class TupleCache:
-    """The front stage of CMESHJOIN: single rows of R, those that are asked for most."""
+    """The front stage of CMESHJOIN: single rows of R, those that are requested most."""
 
-    learns_from_matches = True
+    page_learner = None  # it learns from matches alone
 
     def __init__(
         self, columns: CachedColumns, set_count: int, row_count: int, telemetry: Telemetry
@@ -148,48 +84,53 @@ class TupleCache:
         There must be two sets or more.
         """
         self.pairs_per_tuple = 1 if columns.has_unique_codes else MOST_ROWS_PER_KEY
-        self._is_unique = columns.has_unique_codes
+        self._is_unique = columns.has_unique_codes  # each key has one row
         self._telemetry = telemetry
-        self._strangers = kernels.find_strangers(set_count)
-        self._table = _aligned(set_count)
-        self._state = self._table.view(np.uint8)[:, 8 * WAYS :]
+        self._strangers = kernels.find_strangers(set_count)  # what empty places hold
+        self._table = _aligned(set_count)  # H_R: a cache line for each set
+        self._state = self._table.view(np.uint8)[:, 8 * WAYS :]  # counts and kinds in these lines
         kernels.fill_with_strangers(self._table, self._strangers)
         records = np.zeros(self.capacity, record_dtype(columns.schema))
         self._rows = RowStore(columns.schema, records, Widths.equal(columns.value_bytes))
-        # Rows are copied on their way into the cache, this much of them at a time.
+        # Rows are copied on their way into the cache, this many bytes of them at a time.
         self._most_copied_bytes = max(
             ARENA_BASE_BYTES, int(self.capacity * columns.entry_bytes) // PLACES_PER_ADMISSION
         )
-        self._occupied = np.zeros(1, np.int64)
-        self._turn = 1
-        self._pairs = np.empty((2, 0), np.int64)
-        self._recent = _HitRatio()
-        self._by_chance = self.capacity / max(1, row_count)
-        self._turns_of_rest = 0
-        self._turns_by_chance = 0
+        self._occupied = np.zeros(1, np.int64)  # places that hold a key; kernels change it
+        self._cycle = 1  # number of the cycle, modulo 256: a set ages once in each
+        self._pairs = np.empty((2, 0), np.int64)  # what a look-up has found
+        self._recent = _HitRatio()  # of this cycle and of those before
+        self._by_chance = self.capacity / max(1, row_count)  # the hit ratio of any rows
+        self._cycles_of_rest = 0  # still to rest
+        self._cycles_by_chance = 0  # in a row whose hits were no more than chance
         most_admitted = -(-self.capacity // PLACES_PER_ADMISSION)
-        self._candidates = np.empty(most_admitted, np.int32)
-        self._places = np.empty(most_admitted, np.int32)
-        self._dropped = np.empty(most_admitted * MOST_ROWS_PER_KEY, np.int32)
+        self._candidates = np.empty(most_admitted, np.int32)  # of an admission: which enter,
+        self._places = np.empty(most_admitted, np.int32)  # where,
+        self._dropped = np.empty(most_admitted * MOST_ROWS_PER_KEY, np.int32)  # and what leaves
 
     @classmethod
     def for_budget(
         cls, reader: PageReader, columns: Sequence[str], budget_bytes: int, telemetry: Telemetry
-    ) -> "TupleCache | None":
+    ) -> Self | None:
         """Return the largest cache of some columns that fits, or none if there is no room."""
         cached = CachedColumns.of(reader, columns)
         sets = set_count(cached, budget_bytes)
         return cls(cached, sets, reader.row_count, telemetry) if sets else None
 
     @property
-    def is_passed_by(self) -> bool:
+    def match_learner(self) -> "TupleCache":
+        """Itself: rows that match are candidates."""
+        return self
+
+    @property
+    def is_bypassed(self) -> bool:
         """Whether it is empty, or rests because there is no skew."""
-        return self._turns_of_rest > 0 or self._occupied[0] == 0
+        return self._cycles_of_rest > 0 or self._occupied[0] == 0
 
     @property
     def is_resting(self) -> bool:
-        """Whether it neither settles nor learns."""
-        return self._turns_of_rest > 0
+        """Whether it neither resolves nor learns."""
+        return self._cycles_of_rest > 0
 
     @property
     def capacity(self) -> int:
@@ -214,8 +155,8 @@ class TupleCache:
         """Find cached rows."""
         return StoredRows(self._rows, rows)
 
-    def learn(self, matched: Matched) -> None:
-        """Lines 16-18: let the rows that matched challenge those in the cache."""
+    def observe_matches(self, matched: Matched) -> None:
+        """Lines 16-18: the rows that matched are candidates, which compete with those cached."""
         codes = matched.page_codes[matched.rows]
         counts = np.ones(len(codes), np.uint8)
         if self._is_unique:
@@ -228,42 +169,39 @@ class TupleCache:
         whole = np.flatnonzero(counts)
         keys = (codes[whole], matched.tallies[whole], counts[whole])
         for candidates, places in self._admit(*keys, kernels.HAS_ROW):
-            # A key of several rows enters as so many equal candidates, one for each.
+            # A key of several rows enters as several equal candidates, one for each row.
             nth = np.arange(len(candidates)) - np.searchsorted(candidates, candidates)
             rows = matched.rows[whole[candidates]] + nth
             self._enter(candidates, places, matched.locate(rows).sizes, _locating(matched, rows))
 
-    def learn_missing(self, codes: Codes) -> None:
-        """Let keys that R does not have challenge as well; they bring no row."""
+    def observe_missing(self, codes: Codes) -> None:
+        """Keys that R does not have are candidates as well; they bring no row."""
         if len(codes):
             codes, tallies = np.unique(codes, return_counts=True)
             capped = np.minimum(tallies, kernels.MOST).astype(np.uint8)
             for _ in self._admit(codes, capped, np.ones(len(codes), np.uint8), kernels.MISSING):
                 pass
 
-    def pages_loaded(self, first: int, last: int, disk: DiskBuffer) -> None:
-        """Rows are learnt when they match, not before."""
+    def end_cycle(self) -> None:
+        """Let every set age once more; begin anew if the hit ratio has dropped sharply.
 
-    def turn(self) -> None:
-        """Let every set grow older once more; begin anew if the hit ratio has broken in.
-
-        Rest for some turns while the cache hits no more than any rows would: without skew it is
-        only in the way.
+        Rest for some cycles while the cache hits no more than any rows would: without skew it is
+        overhead.
         """
-        self._turn = (self._turn + 1) % 256
+        self._cycle = (self._cycle + 1) % 256
         recent = self._recent
-        if recent.end_turn():
+        if recent.end_cycle():
             kernels.forget_counts(self._state)
         is_full = self._occupied[0] == self.capacity
         hits_by_chance = is_full and recent.last < POLICY.least_skew * self._by_chance
-        if self._turns_of_rest:
-            self._turns_of_rest -= 1
+        if self._cycles_of_rest:
+            self._cycles_of_rest -= 1
         elif not hits_by_chance:
-            self._turns_by_chance = 0
+            self._cycles_by_chance = 0
         else:
-            self._turns_by_chance += 1
-            if self._turns_by_chance >= _TURNS_BY_CHANCE:
-                self._turns_of_rest = POLICY.cycles_of_rest
+            self._cycles_by_chance += 1
+            if self._cycles_by_chance >= _CYCLES_BY_CHANCE:
+                self._cycles_of_rest = POLICY.cycles_of_rest
 
     def _admit(
         self,
@@ -283,7 +221,7 @@ class TupleCache:
                 self._table,
                 self._state,
                 self._occupied,
-                self._turn,
+                self._cycle,
                 self._strangers,
                 self._candidates,
                 self._places,
@@ -315,7 +253,7 @@ class TupleCache:
             end = max(key + 1, within - 1)
             some = slice(int(firsts[key]), int(firsts[end]))
             if before[end] - before[key] > _MOST_COPIES * self._most_copied_bytes:
-                self._evict(places[some])  # so wide a row would take the place of too many
+                self._evict(places[some])  # a row this wide would take the place of too many
             else:
                 self._store(places[some], fetch(some))
             key = end
@@ -324,7 +262,7 @@ class TupleCache:
         kernels.evict(places, self._table, self._state, self._occupied, self._strangers)
 
     def _store(self, places: NDArray[np.int32], columns: Sequence[pa.Array]) -> None:
-        """Put rows into the cache; those for which the arenas have no room are given up."""
+        """Put rows into the cache; those for which the arenas have no room are evicted."""
         fitting = min(len(places), self._rows.room(columns))
         if fitting < len(places):
             # A key of several rows must not lose some of them.
@@ -357,20 +295,20 @@ def _aligned(set_count: int) -> Codes:
 
 @dataclass(slots=True)
 class _HitRatio:
-    """The hit ratio of the turn under way, and of those before it."""
+    """The hit ratio of the cycle under way, and of those before it."""
 
-    hits: int = 0
-    look_ups: int = 0
-    usual: float = 0.0
-    last: float = 0.0
+    hits: int = 0  # of this cycle
+    look_ups: int = 0  # of this cycle
+    usual: float = 0.0  # average of the cycles before, recent ones weigh more
+    last: float = 0.0  # of the cycle before
 
     def add(self, hits: int, look_ups: int) -> None:
         """Count some look-ups."""
         self.hits += hits
         self.look_ups += look_ups
 
-    def end_turn(self) -> bool:
-        """Return whether the turn's hit ratio was far below the usual one."""
+    def end_cycle(self) -> bool:
+        """Return whether the cycle's hit ratio was far below the usual one."""
         if not self.look_ups:
             return False
         self.last = self.hits / self.look_ups

@@ -1,4 +1,4 @@
-"""The hot loops of the join: free functions over arrays, compiled by Numba.
+"""The hot loops of the hash table: free functions over arrays, compiled by Numba.
 
 The hash table is two integer arrays over a ring of slots: `heads` gives the newest slot of each
 bucket's chain, `following` the next older slot in it. A tuple enters at the head. It leaves
@@ -20,14 +20,10 @@ Output arrays have a fixed size. A probe stops when they are full and says in `p
 go on, so even a join that multiplies rows stays within its memory.
 """
 
-# mypy: disallow_untyped_defs = False
-# mypy: disallow_untyped_calls = False
-
 import numpy as np
 from numba import uint64
 from numpy.typing import NDArray
 
-from semistream.budget.rowsizes import RECORD_HEADER_BYTES
 from semistream.budget.tuplesizes import BLOCK, CANDIDATE_FIELDS
 from semistream.jit import njit
 
@@ -50,7 +46,7 @@ def start_of_probe() -> NDArray[np.int64]:
 
 
 def is_complete(position: NDArray[np.int64], code_count: int) -> bool:
-    """Return whether a probe of so many codes has found everything."""
+    """Return whether a probe of `code_count` codes has found everything."""
     return bool(position[_NEXT] == code_count and position[_COUNT] == 0)
 
 
@@ -147,6 +143,7 @@ def probe(
     index, count, at, kept = position[_NEXT], position[_COUNT], position[_AT], position[_KEPT]
     found = 0
     while found < len(out_probes):
+        # 1. Begin a block: the heads of the next codes' chains are the candidates of round one.
         if count == 0:
             if index == len(codes):
                 break
@@ -157,8 +154,11 @@ def probe(
                 probes[count] = index
                 count += slots[count] != NO_SLOT
                 index += 1
+        # 2. Begin a round: fetch the slots of all candidates, so that their misses overlap.
         if at == 0:
             fetch_round(candidates, count, slot_codes, following)
+        # 3. Write the pairs of the round, and keep the chains that go on. Both are counted without
+        # a branch. The round may be cut where the output is full: `at` and `kept` say where.
         while at < count and found < len(out_probes):
             slot = slots[at]
             code = candidates[3, at]
@@ -173,6 +173,7 @@ def probe(
             probes[kept] = probes[at]
             kept += is_ours & (slots[kept] != NO_SLOT)
             at += 1
+        # 4. End the round: the chains that were kept are the candidates of the next one.
         if at == count:
             count, at, kept = kept, 0, 0
     position[_NEXT], position[_COUNT], position[_AT], position[_KEPT] = index, count, at, kept
@@ -210,9 +211,10 @@ def probe_sorted(
     block = min(BLOCK, max(64, len(out_probes) // 16))
     started = 0
     while found < len(out_probes):
+        # 1. Begin a block: runs of codes that share a bucket, each a candidate for its tuples. A
+        # block whose pairs are cut in two has its rows fetched twice, page by page: if the next one
+        # yields as many as those before on average, and some more, it waits for the next call.
         if count == 0:
-            # A block whose pairs are cut in two has its rows fetched twice, page by page: if as
-            # many come of the next one as of those before, and some more, it waits.
             if index == len(codes) or (started and len(out_probes) - found < 1.3 * found / started):
                 break
             started += 1
@@ -230,8 +232,11 @@ def probe_sorted(
                 firsts[count] = first
                 lasts[count] = index - 1
                 count += slots[count] != NO_SLOT
+        # 2. Begin a round: fetch the slots of all candidates, so that their misses overlap.
         if at == 0:
             fetch_round(candidates, count, slot_codes, following)
+        # 3. Look for each tuple's code in its run, write its pairs, and keep the chains that go on.
+        # If the output is full among the pairs of one tuple, `resume` is the next of them.
         while at < count and found < len(out_probes):
             slot = slots[at]
             first = firsts[at]
@@ -255,6 +260,7 @@ def probe_sorted(
             lasts[kept] = last
             kept += is_ours & (slots[kept] != NO_SLOT)
             at += 1
+        # 4. End the round: the chains that were kept are the candidates of the next one.
         if at == count:
             count, at, kept = kept, 0, 0
     position[_NEXT], position[_COUNT], position[_AT], position[_KEPT] = index, count, at, kept
@@ -295,154 +301,3 @@ def first_matches(matched, slots):
             matched[slots[i]] |= MATCHED
             first[i] = True
     return first
-
-
-@njit(cache=True)
-def plan_reads(
-    rows, row_bounds, first_page, last_page, most_gap, out_firsts, out_lasts, out_places
-):
-    """Choose which runs of pages to read for some rows of a page range; return how many runs.
-
-    Rows count from the range's first. Pages without a wanted row are read along where at most
-    `most_gap` of them lie between two others. Writes the runs' first and last (exclusive) pages,
-    and for each row its place among the rows of all runs, back to back. Runs are few.
-    """
-    base = row_bounds[first_page]
-    is_wanted = np.zeros(last_page - first_page, np.bool_)
-    # Pages have about as many rows each: the guess is right or next to it.
-    pages_per_row = (last_page - first_page) / np.float64(row_bounds[last_page] - base)
-    for row in rows:
-        page = first_page + np.int64(row * pages_per_row)
-        while row + base >= row_bounds[page + 1]:
-            page += 1
-        while row + base < row_bounds[page]:
-            page -= 1
-        is_wanted[page - first_page] = True
-    count = 0
-    for page in range(first_page, last_page):
-        if is_wanted[page - first_page]:
-            if count == 0 or page - out_lasts[count - 1] > most_gap:
-                out_firsts[count] = page
-                count += 1
-            out_lasts[count - 1] = page + 1
-    run = 0
-    before = 0  # rows in the runs that lie behind
-    for i in range(len(rows)):
-        row = rows[i] + base
-        while row >= row_bounds[out_lasts[run]]:
-            before += row_bounds[out_lasts[run]] - row_bounds[out_firsts[run]]
-            run += 1
-        while row < row_bounds[out_firsts[run]]:
-            run -= 1
-            before -= row_bounds[out_lasts[run]] - row_bounds[out_firsts[run]]
-        out_places[i] = row - row_bounds[out_firsts[run]] + before
-    return count
-
-
-@njit(cache=True)
-def starts_of(lengths, starts):
-    """Fill in where each of the rows that lie back to back starts."""
-    at = 0
-    for i in range(len(lengths)):
-        starts[i] = at
-        at += lengths[i]
-
-
-@njit(cache=True)
-def gather_bytes(data, starts, lengths):
-    """Return the bytes of rows that lie anywhere in `data`, back to back."""
-    total = np.int64(0)
-    for length in lengths:
-        total += length
-    out = np.empty(total, np.uint8)
-    at = 0
-    for i in range(len(starts)):
-        start = starts[i]
-        for j in range(lengths[i]):
-            out[at + j] = data[start + j]
-        at += lengths[i]
-    return out
-
-
-@njit(inline="always")
-def write_int32(data, at, value):
-    """Write a number of four bytes, wherever it lies."""
-    for i in range(4):
-        data[at + i] = (value >> (8 * i)) & 0xFF
-
-
-@njit(inline="always")
-def read_int32(data, at):
-    """Read a number of four bytes."""
-    value = np.int64(0)
-    for i in range(4):
-        value |= np.int64(data[at + i]) << (8 * i)
-    return value
-
-
-@njit(cache=True)
-def append_records(slots, lengths, data, arena, cursor, starts):
-    """Append rows to an arena at `cursor`; return where the next one goes."""
-    source = 0
-    for i in range(len(slots)):
-        starts[slots[i]] = cursor
-        write_int32(arena, cursor, slots[i])
-        write_int32(arena, cursor + 4, lengths[i])
-        cursor += RECORD_HEADER_BYTES
-        for j in range(lengths[i]):
-            arena[cursor + j] = data[source + j]
-        source += lengths[i]
-        cursor += lengths[i]
-    return cursor
-
-
-@njit(cache=True)
-def drop_records(arena, starts, slots):
-    """Forget the records of some slots; return the bytes that become free."""
-    freed = 0
-    for slot in slots:
-        freed += RECORD_HEADER_BYTES + read_int32(arena, starts[slot] + 4)
-        starts[slot] = NO_SLOT
-    return freed
-
-
-@njit(cache=True)
-def add_record_lengths(arena, starts, slots, sizes):
-    """Add to `sizes` how many bytes the records at some slots hold."""
-    for i in range(len(slots)):
-        sizes[i] += read_int32(arena, starts[slots[i]] + 4)
-
-
-@njit(cache=True)
-def squeeze_records(arena, end, starts):
-    """Move the records that are still pointed to together; return where they end."""
-    to = 0
-    at = 0
-    while at < end:
-        slot = read_int32(arena, at)
-        size = RECORD_HEADER_BYTES + read_int32(arena, at + 4)
-        if starts[slot] == at:
-            for j in range(size):
-                arena[to + j] = arena[at + j]
-            starts[slot] = to
-            to += size
-        at += size
-    return to
-
-
-@njit(cache=True)
-def gather_records(arena, starts, slots):
-    """Return the lengths and the bytes of the records at some slots, back to back."""
-    lengths = np.empty(len(slots), np.int32)
-    total = 0
-    for i in range(len(slots)):
-        lengths[i] = read_int32(arena, starts[slots[i]] + 4)
-        total += lengths[i]
-    out = np.empty(total, np.uint8)
-    at = 0
-    for i in range(len(slots)):
-        start = starts[slots[i]] + RECORD_HEADER_BYTES
-        for j in range(lengths[i]):
-            out[at + j] = arena[start + j]
-        at += lengths[i]
-    return lengths, out

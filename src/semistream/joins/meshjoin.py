@@ -24,9 +24,9 @@ last of them shorter where b does not divide N_R. It may start anywhere: with th
 `start_page`.
 
 Invariants: a batch stays for exactly k reads, which together are all of R, each page once. When
-the stream ends or pauses, empty batches enter Q, so that the others still leave in turn.
+the stream ends or pauses, empty batches enter Q, so that the others still leave after k reads.
 
-Memory: equation 1 of the paper, `semistream.cost.meshjoin`. Cost: k reads of R for every k·w
+Memory: equation 1 of the paper, `semistream.budget.meshjoin`. Cost: k reads of R for every k·w
 tuples; each tuple costs one insertion, one expiry, and its share of a scan that the whole window
 shares. No index is needed, and skew neither helps nor hurts.
 
@@ -36,10 +36,8 @@ leaves w = 1 still runs. A stream shorter than the window costs one cycle and a 
 
 from dataclasses import dataclass, field
 
-from semistream.budget.meshjoin import MeshJoinSettings, least_memory_bytes, settings_for_budget
-from semistream.budget.sizes import Sizes
-from semistream.budget.split import USUAL, Split
-from semistream.joins.window import Window
+from semistream.budget.meshjoin import MeshJoinSettings
+from semistream.joins.scanwindow import ScanWindow
 
 
 @dataclass(slots=True)
@@ -47,50 +45,23 @@ class MeshJoin:
     """The tactic of MESHJOIN."""
 
     settings: MeshJoinSettings
-    page_count: int
-    start_page: int = 0
+    page_count: int  # N_R
+    start_page: int = 0  # the cycle begins with the read that holds it
     _reads_done: int = field(default=0, init=False)
 
-    @staticmethod
-    def least_bytes(sizes: Sizes) -> int:
-        """Return the least budget in which MESHJOIN can run."""
-        return least_memory_bytes(sizes)
-
-    @classmethod
-    def for_budget(
-        cls, sizes: Sizes, budget_bytes: int, split: Split = USUAL, *, start_page: int = 0
-    ) -> "MeshJoin":
-        """Return MESHJOIN with w and b chosen for a budget."""
-        settings = settings_for_budget(sizes, budget_bytes, split)
-        return cls(settings, sizes.page_count, start_page % sizes.page_count)
-
-    @property
-    def pages_per_read(self) -> int:
-        """The disk buffer, b."""
-        return self.settings.pages_per_read
-
-    @property
-    def window_tuples(self) -> int:
-        """The size of the sliding window, w·N_R/b."""
-        return self.settings.window_tuples
-
-    @property
-    def output_rows(self) -> int:
-        """How many rows an output batch has at most."""
-        return self.settings.output_rows
-
-    def leaving(self, window: Window) -> int:
+    def leaving(self, window: ScanWindow) -> int:
         """Lines 3-6: once Q is full, its oldest batch leaves."""
         return window.queue.popleft() if len(window.queue) == self.settings.reads_per_cycle else 0
 
-    def entering(self, window: Window) -> int:
+    def entering(self, window: ScanWindow) -> int:
         """Line 7: w tuples enter."""
         return self.settings.tuples_per_read
 
-    def next_pages(self, window: Window) -> tuple[int, int]:
+    def next_pages(self, window: ScanWindow) -> tuple[int, int]:
         """Line 2: the next b pages of the cycle."""
-        first_read = self.start_page // self.pages_per_read
+        pages_per_read = self.settings.pages_per_read
+        first_read = self.start_page % self.page_count // pages_per_read
         read = (first_read + self._reads_done) % self.settings.reads_per_cycle
         self._reads_done += 1
-        first = read * self.pages_per_read
-        return first, min(first + self.pages_per_read, self.page_count)
+        first = read * pages_per_read
+        return first, min(first + pages_per_read, self.page_count)

@@ -1,12 +1,12 @@
 """The pinned part of X-HYBRIDJOIN's disk buffer: pages of R that stay in memory.
 
-To the driver it is a front stage of whole pages. A tuple at home on a pinned page is settled when
-it arrives: the page has all its matches, or R has none. The others wait for the swappable part.
+To the driver it is a front stage of whole pages. A tuple that belongs to a pinned page is resolved
+when it arrives: the page has all its matches, or R has none. Others wait for the swappable part.
 
-Which pages stay: the most wanted. The paper sorts R by access frequency and pins its first
+Which pages stay: those requested most. The paper sorts R by access frequency and pins its first
 pages; so does this at first if R was built with ``order="frequency"``. Beyond the paper, every
-arriving tuple counts for its home page, and after each turn of R the pages that were wanted most
-of late are chosen. A chosen page is pinned when the join reads it next, which costs its columns,
+arriving tuple counts for its page, and after each cycle the pages that were requested most of late
+are chosen. A chosen page is pinned when the join reads it next, which costs its columns,
 and works with R in any order.
 
 Memory for each of the l places: the codes and all columns that are read, for as many rows as a page
@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from semistream.budget.frontsizes import CachedColumns, most_rows_of_a_page
 from semistream.budget.rowsizes import Widths, record_dtype, row_bytes
-from semistream.joins import room_kernels as kernels
-from semistream.joins.diskbuffer import DiskBuffer, LocatedRows
-from semistream.joins.frontstage import Codes, Matched, Rows
+from semistream.joins import indexwindow_kernels as kernels
+from semistream.joins.protocols import Codes, LoadedPages, LocatedRows, Rows
 from semistream.joins.rows import RowStore, StoredRows
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.pageindex import PageIndex
@@ -35,12 +34,11 @@ _MOST_WIDTH = 2.0  # of a page, in average pages
 
 
 class PinnedPages:
-    """At most `places` pages of R, those that the stream asks for most."""
+    """At most `places` pages of R, those that the stream requests most."""
 
     pairs_per_tuple = 1  # a tuple with more matches goes on in the next pairs
-    learns_from_matches = False
-    is_resting = False
-    is_passed_by = False
+    is_bypassed = False
+    match_learner = None  # arrivals are counted instead
 
     def __init__(
         self,
@@ -50,25 +48,35 @@ class PinnedPages:
         places: int,
         telemetry: Telemetry,
     ) -> None:
-        """Allocate the places and choose whom they are kept for at first."""
+        """Allocate the places and choose the pages that they are kept for at first."""
         cached = CachedColumns.of(reader, columns)
-        self._row_bounds = reader.row_bounds
-        self._index = index
+        self._row_bounds = reader.row_bounds  # by page
+        self._index = index  # from a code to its page
         self._telemetry = telemetry
         self._rows_per_place = most_rows_of_a_page(reader)
-        self._codes = np.zeros((places, self._rows_per_place), np.int64)
-        self._row_counts = np.zeros(places, np.int64)
-        self._page_at = np.full(places, _NOWHERE, np.int64)
-        self._place_of = np.full(reader.page_count, _NOWHERE, np.int32)
-        self._demand = np.zeros(reader.page_count, np.uint32)
-        self._is_wanted = np.zeros(reader.page_count, np.bool_)
-        self._is_wanted[_most_frequent(reader, places)] = True
+        self._codes = np.zeros((places, self._rows_per_place), np.int64)  # by place and row
+        self._row_counts = np.zeros(places, np.int64)  # by place: rows of its page
+        self._page_at = np.full(places, _NOWHERE, np.int64)  # by place
+        self._place_of = np.full(reader.page_count, _NOWHERE, np.int32)  # by page
+        self._demand = np.zeros(reader.page_count, np.uint32)  # by page: requests, fading
+        self._is_chosen = np.zeros(reader.page_count, np.bool_)  # by page: pinned, or to be
+        self._is_chosen[_most_frequent(reader, places)] = True
         codes = self._codes.reshape(-1)
         records = np.zeros(len(codes), record_dtype(cached.schema, cached.implied))
         widths = Widths.equal(cached.value_bytes)
         self._rows = RowStore(cached.schema, records, widths, cached.implied, codes)
         row = row_bytes(cached.schema, cached.value_bytes, cached.implied)
-        self._most_page_bytes = int(_MOST_WIDTH * self._rows_per_place * row)
+        self._most_page_bytes = int(_MOST_WIDTH * self._rows_per_place * row)  # of a copy
+
+    @property
+    def capacity(self) -> int:
+        """How many rows of R it can hold."""
+        return self._codes.size
+
+    @property
+    def page_learner(self) -> "PinnedPages":
+        """Itself: a chosen page is pinned when it is loaded."""
+        return self
 
     @property
     def pages(self) -> list[int]:
@@ -76,13 +84,13 @@ class PinnedPages:
         return sorted(self._page_at[self._page_at != _NOWHERE].tolist())
 
     def matches(self, codes: Codes, waits: NDArray[np.bool_]) -> Iterator[tuple[Codes, Rows]]:
-        """Settle the tuples whose home is pinned; see `FrontStage.matches`."""
-        homes = self._index.homes(codes)
-        kernels.count_demand(homes, self._demand)
-        places = self._place_of[homes]
+        """Resolve the tuples whose page is pinned; see `FrontStage.matches`."""
+        pages = self._index.pages(codes)
+        kernels.count_demand(pages, self._demand)
+        places = self._place_of[pages]
         if not self._index.is_unique:
             # A key that the next page begins with may have rows there: both pages must be read.
-            places[codes == self._index.first_code_after(homes)] = _NOWHERE
+            places[codes == self._index.first_code_after(pages)] = _NOWHERE
         waits[:] = places == _NOWHERE
         self._telemetry.front_hits += len(waits) - int(np.count_nonzero(waits))
         position = np.zeros(2, np.int64)
@@ -98,22 +106,16 @@ class PinnedPages:
         """Find rows on pinned pages."""
         return StoredRows(self._rows, rows)
 
-    def learn(self, matched: Matched) -> None:
-        """Nothing to learn from matches: arrivals have been counted."""
-
-    def learn_missing(self, codes: Codes) -> None:
-        """Nothing to learn."""
-
-    def pages_loaded(self, first: int, last: int, disk: DiskBuffer) -> None:
-        """Pin those of the pages in the disk buffer that are wanted and have a place."""
-        is_new = self._is_wanted[first:last] & (self._place_of[first:last] == _NOWHERE)
+    def observe_pages(self, first: int, last: int, pages: LoadedPages) -> None:
+        """Pin those of the pages in the disk buffer that are chosen and have a place."""
+        is_new = self._is_chosen[first:last] & (self._place_of[first:last] == _NOWHERE)
         for page in (np.flatnonzero(is_new) + first).tolist():
-            self._pin(page, first, disk)
+            self._pin(page, first, pages)
 
-    def turn(self) -> None:
-        """Choose the pages that were wanted most of late; those before count half.
+    def end_cycle(self) -> None:
+        """Choose the pages that were requested most of late; requests before count half.
 
-        A page that is pinned goes only for one that is wanted clearly more, by `_CLEARLY` of its
+        A page that is pinned goes only for one that is requested clearly more, by `_CLEARLY` of its
         own demand and beyond chance: to pin another costs a read of its columns.
         """
         places = min(len(self._page_at), len(self._demand))
@@ -121,18 +123,18 @@ class PinnedPages:
         pinned = self._place_of != _NOWHERE
         score[pinned] += _CLEARLY * score[pinned] + 2 * np.sqrt(score[pinned])
         most = np.argpartition(score, -places)[-places:]
-        self._is_wanted[:] = False
-        self._is_wanted[most] = True
+        self._is_chosen[:] = False
+        self._is_chosen[most] = True
         self._demand >>= 1
 
-    def _pin(self, page: int, first: int, disk: DiskBuffer) -> None:
+    def _pin(self, page: int, first: int, pages: LoadedPages) -> None:
         place = self._free_place()
         if place is None:
             return
         start = int(self._row_bounds[page] - self._row_bounds[first])
         count = int(self._row_bounds[page + 1] - self._row_bounds[page])
         rows = np.arange(start, start + count)
-        located = disk.locate(rows)
+        located = pages.locate(rows)
         if located.sizes is not None and located.sizes.sum() > self._most_page_bytes:
             return
         columns = located.gather()
@@ -140,19 +142,19 @@ class PinnedPages:
         if self._rows.room(columns) < count:
             return  # its values are wider than the average; the next one may fit
         self._rows.put(slots, columns)
-        self._codes[place, :count] = disk.codes[rows]
+        self._codes[place, :count] = pages.codes[rows]
         self._row_counts[place] = count
         self._page_at[place] = page
         self._place_of[page] = place
         self._telemetry.front_admissions += count
 
     def _free_place(self) -> int | None:
-        """Return a place without a page, or one whose page is no longer wanted; None if none is."""
-        held = self._is_wanted[self._page_at] & (self._page_at != _NOWHERE)
-        unwanted = np.flatnonzero(~held)
-        if not len(unwanted):
+        """Return a place without a page, or one whose page is no longer chosen; None if none is."""
+        held = self._is_chosen[self._page_at] & (self._page_at != _NOWHERE)
+        free = np.flatnonzero(~held)
+        if not len(free):
             return None
-        place = int(unwanted[0])
+        place = int(free[0])
         if self._page_at[place] != _NOWHERE:
             slots = place * self._rows_per_place + np.arange(self._row_counts[place])
             self._rows.drop(slots)

@@ -2,24 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Any, Literal, TypeAlias
 
+from semistream.budget.rules import RULES
 from semistream.budget.split import USUAL, Split
-from semistream.joins.clairvoyant import ClairvoyantJoin
-from semistream.joins.frontstage import MakeFront, TupleCache
+from semistream.joins.frontstage import TupleCache
 from semistream.joins.hybridjoin import HybridJoin
-from semistream.joins.indexjoin import IndexJoin, IndexTactic
+from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.inlj import BatchedInlj, Inlj
 from semistream.joins.meshjoin import MeshJoin
+from semistream.joins.offline import OfflineJoin
 from semistream.joins.opened import Opened
-from semistream.joins.operator import StreamJoin, TacticMaker, WindowJoin
 from semistream.joins.resident import ResidentJoin
 from semistream.joins.rmeshjoin import RMeshJoin
+from semistream.joins.scanjoin import ScanJoin
+from semistream.joins.streamjoin import JoinTask, StreamJoin
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec
 
-_Make: TypeAlias = Callable[[Relation, JoinSpec, int, int | None, Split, Opened | None], StreamJoin]
 Family: TypeAlias = Literal["scan", "index", "bound"]
 
 
@@ -29,7 +31,7 @@ class Algorithm:
 
     name: str  # in the API, the command line, reports and metrics
     label: str  # in explanations and charts
-    make: _Make
+    make: Callable[[JoinTask], StreamJoin]
     family: Family  # a scan of R, pages by index, or only a bound to compare with
     preference: int  # between options that the model rates equal, the lowest is taken
     has_front: bool = False  # a front stage of hot rows
@@ -38,90 +40,43 @@ class Algorithm:
     suits_short_streams: bool = False  # nothing must warm up, and no window must fill
 
 
-def _window_join(tactics: TacticMaker, make_front: MakeFront | None = None) -> _Make:
-    def make(
-        relation: Relation,
-        spec: JoinSpec,
-        budget_bytes: int,
-        partition: int | None,
-        split: Split,
-        opened: Opened | None,
-    ) -> StreamJoin:
-        about = (relation, spec, budget_bytes, tactics, partition)
-        return WindowJoin(*about, make_front, split, opened)
+def _algorithm(
+    driver: Callable[..., StreamJoin],
+    family: Family,
+    name: str,
+    label: str,
+    tactic: Callable[[Any, int], object],
+    preference: int,
+    suits_short_streams: bool = False,
+) -> Algorithm:
+    """Return the record of a tactic that a driver runs by the budget rules of this name."""
+    rules = RULES[name]
+    front = TupleCache.for_budget if rules.has_front else None
+    make = partial(driver, rules=rules, make_tactic=tactic, make_front=front)
+    flags = (rules.has_front, rules.pins_pages, rules.reads_one_page, suits_short_streams)
+    return Algorithm(name, label, make, family, preference, *flags)
 
-    return make
 
-
-def _index_join(
-    make_tactic: Callable[[], IndexTactic], make_front: MakeFront | None = None
-) -> _Make:
-    def make(
-        relation: Relation,
-        spec: JoinSpec,
-        budget_bytes: int,
-        partition: int | None,
-        split: Split,
-        opened: Opened | None,
-    ) -> StreamJoin:
-        about = (relation, spec, budget_bytes, make_tactic(), partition)
-        return IndexJoin(*about, make_front, split, opened)
-
-    return make
-
+_scan = partial(_algorithm, ScanJoin, "scan")
+_index = partial(_algorithm, IndexJoin, "index")
 
 _ALL = (
     Algorithm("resident", "all of R in memory", ResidentJoin, "bound", 0),
-    Algorithm("inlj", "INLJ", _index_join(Inlj), "index", 9, one_tuple_at_a_time=True),
-    Algorithm(
-        "binlj", "batched INLJ", _index_join(BatchedInlj), "index", 6, suits_short_streams=True
-    ),
-    Algorithm("meshjoin", "MESHJOIN", _window_join(MeshJoin), "scan", 3),
-    Algorithm(
-        "rmeshjoin", "R-MESHJOIN", _window_join(RMeshJoin), "scan", 4, suits_short_streams=True
-    ),
-    Algorithm(
-        "hybridjoin", "HYBRIDJOIN", _index_join(HybridJoin), "index", 2, suits_short_streams=True
-    ),
-    Algorithm("xhybridjoin", "X-HYBRIDJOIN", _index_join(XHybridJoin), "index", 7, pins_pages=True),
-    Algorithm(
-        "cinlj",
-        "front stage + INLJ",
-        _index_join(Inlj, TupleCache.for_budget),
-        "index",
-        8,
-        has_front=True,
-        one_tuple_at_a_time=True,
-    ),
-    Algorithm(
-        "cbinlj",
-        "front stage + batched INLJ",
-        _index_join(BatchedInlj, TupleCache.for_budget),
-        "index",
-        5,
-        has_front=True,
-    ),
-    Algorithm(
-        "cmeshjoin",
-        "CMESHJOIN",
-        _window_join(MeshJoin, TupleCache.for_budget),
-        "scan",
-        1,
-        has_front=True,
-    ),
-    Algorithm(
-        "chybridjoin",
-        "front stage + HYBRIDJOIN",
-        _index_join(HybridJoin, TupleCache.for_budget),
-        "index",
-        0,
-        has_front=True,
-    ),
-    Algorithm("clairvoyant", "best fixed cache", ClairvoyantJoin, "bound", 1),
+    _index("inlj", "INLJ", Inlj, 9),
+    _index("binlj", "batched INLJ", BatchedInlj, 6, suits_short_streams=True),
+    _scan("meshjoin", "MESHJOIN", MeshJoin, 3),
+    _scan("rmeshjoin", "R-MESHJOIN", RMeshJoin, 4, suits_short_streams=True),
+    _index("hybridjoin", "HYBRIDJOIN", HybridJoin, 2, suits_short_streams=True),
+    _index("xhybridjoin", "X-HYBRIDJOIN", XHybridJoin, 7),
+    _index("cinlj", "front stage + INLJ", Inlj, 8),
+    _index("cbinlj", "front stage + batched INLJ", BatchedInlj, 5),
+    _scan("cmeshjoin", "CMESHJOIN", MeshJoin, 1),
+    _index("chybridjoin", "front stage + HYBRIDJOIN", HybridJoin, 0),
+    Algorithm("offline", "best fixed cache", OfflineJoin, "bound", 1),
 )
 
 ALGORITHMS = {algorithm.name: algorithm for algorithm in _ALL}
-# Not algorithms to choose, but what to measure them by: all of R in memory, the best hot set.
+# Not algorithms to choose, but what to measure them by: all of R in memory, the best fixed cache.
 BOUNDS = tuple(a.name for a in _ALL if a.family == "bound")
 
 
@@ -138,4 +93,5 @@ def make_operator(
 
     It opens the relation by itself, unless that was `opened` before.
     """
-    return ALGORITHMS[name].make(relation, spec, budget_bytes, partition, split, opened)
+    task = JoinTask(relation, spec, budget_bytes, partition, split, opened)
+    return ALGORITHMS[name].make(task)

@@ -21,37 +21,18 @@ one more.
 
 Invariants: as for MESHJOIN, a tuple stays for exactly k reads, which together are all of R.
 
-Memory: `semistream.cost.meshjoin.reduced_settings_for_budget`. Cost: k reads for each window.
+Memory: `semistream.budget.meshjoin.reduced_settings_for_budget`. Cost: k reads for each window.
 
 Degenerate cases: a window of one tuple; R of one read.
 """
 
-from semistream.budget.meshjoin import least_reduced_bytes, reduced_settings_for_budget
-from semistream.budget.sizes import Sizes
-from semistream.budget.split import USUAL, Split
 from semistream.joins.meshjoin import MeshJoin
-from semistream.joins.window import Window
+from semistream.joins.scanwindow import ScanWindow
 
 
 class RMeshJoin(MeshJoin):
     """The tactic of R-MESHJOIN."""
 
-    @staticmethod
-    def least_bytes(sizes: Sizes) -> int:
-        """Return the least budget in which R-MESHJOIN can run."""
-        return least_reduced_bytes(sizes)
-
-    @classmethod
-    def for_budget(
-        cls, sizes: Sizes, budget_bytes: int, split: Split = USUAL, *, start_page: int = 0
-    ) -> "RMeshJoin":
-        """Return R-MESHJOIN with window and disk buffer chosen for a budget."""
-        return cls(
-            reduced_settings_for_budget(sizes, budget_bytes, split),
-            sizes.page_count,
-            start_page % sizes.page_count,
-        )
-
-    def entering(self, window: Window) -> int:
+    def entering(self, window: ScanWindow) -> int:
         """As many as there is room for."""
         return window.capacity - window.count

@@ -14,7 +14,7 @@ instead of one for each column; a column is then a view with strides.
 
 Memory: allocated once, at construction, except for `NestedStore`, which holds at most its share.
 Slots and, for variable widths, bytes are both limits; `room` says how many rows still fit, and
-`add_sizes` how many bytes a copy of a value takes, so that output can be cut before it is made.
+`add_sizes` the size in bytes of a copy of each value, so that output can be cut before it is made.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,8 @@ from semistream.columns import (
     take_rows,
     value_sizes,
 )
-from semistream.joins import kernels
+from semistream.joins import row_kernels as kernels
+from semistream.joins.kernels import NO_SLOT
 
 Slots: TypeAlias = NDArray[np.int64] | NDArray[np.int32]
 _NO_LIMIT = 1 << 62
@@ -162,17 +163,17 @@ class BytesStore:
     """A column of strings or binaries: an arena of records, and where in it each slot's lies.
 
     A record begins with its slot and its length, so that the arena can be squeezed from front to
-    back without knowing who came when: a record whose slot points elsewhere has left.
+    back without knowing the order of arrival: a record whose slot points elsewhere has left.
     """
 
     def __init__(self, field: pa.Field, capacity: int, arena_bytes: int) -> None:
         """Allocate the slots and the arena."""
         self._dtype = field.type
-        self._starts = np.full(capacity, kernels.NO_SLOT, np.int64)
+        self._starts = np.full(capacity, NO_SLOT, np.int64)  # by slot: its record in the arena
         self._nulls = _NullTracker(field, capacity)
-        self._arena = np.zeros(arena_bytes, np.uint8)
-        self._cursor = 0
-        self._live_bytes = 0
+        self._arena = np.zeros(arena_bytes, np.uint8)  # records, back to back
+        self._cursor = 0  # where the next record goes
+        self._live_bytes = 0  # of records that have not left
 
     def room(self, column: pa.Array) -> int:
         """Return how many of the first rows fit into what the arena has free."""
@@ -218,18 +219,18 @@ class NestedStore:
     def __init__(self, dtype: pa.DataType, capacity: int, arena_bytes: int) -> None:
         """Start with no arrays; together they may take `arena_bytes`."""
         self._dtype = dtype
-        self._chunk_of = np.full(capacity, self._NO_CHUNK, np.int32)
-        self._row_of = np.zeros(capacity, np.int32)
-        self._sizes = np.zeros(capacity, np.int32)  # of each value, in bytes
-        self._chunks: dict[int, pa.Array] = {}
-        self._live_rows: dict[int, int] = {}
-        self._chunk_bytes: dict[int, int] = {}
-        self._next_chunk = 0
-        self._limit_bytes = arena_bytes
-        self._held_bytes = 0
+        self._chunk_of = np.full(capacity, self._NO_CHUNK, np.int32)  # by slot: its array
+        self._row_of = np.zeros(capacity, np.int32)  # by slot: its row in that array
+        self._sizes = np.zeros(capacity, np.int32)  # by slot: the size of its value in bytes
+        self._chunks: dict[int, pa.Array] = {}  # the arrays by number, in order of arrival
+        self._live_rows: dict[int, int] = {}  # of each array, rows that have not left
+        self._chunk_bytes: dict[int, int] = {}  # size of each array
+        self._next_chunk = 0  # number of the next array
+        self._limit_bytes = arena_bytes  # for all arrays together
+        self._held_bytes = 0  # of all arrays
 
     def room(self, column: pa.Array) -> int:
-        """Return how many of the first rows fit, by what they take as a copy of their own."""
+        """Return how many of the first rows fit, by the size of a copy of their own."""
         ends = np.cumsum(value_sizes(column))
         return int(np.searchsorted(ends, self._limit_bytes - self._held_bytes, "right"))
 
@@ -250,7 +251,7 @@ class NestedStore:
                 self._forget(chunk)
 
     def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
-        """Add what the copies of the values at these slots take."""
+        """Add the sizes of copies of the values at these slots."""
         sizes += NESTED_COPIES * self._sizes[slots].astype(np.int64)
 
     def gather(self, slots: Slots) -> pa.Array:
@@ -297,7 +298,7 @@ def gather_from_chunks(
     chunk_of: NDArray[np.int32],
     row_of: NDArray[np.int32],
 ) -> pa.Array:
-    """Return rows that are spread over several arrays, in the order asked for."""
+    """Return rows that are spread over several arrays, in the requested order."""
     if len(chunk_of) == 0:
         return pa.array([], dtype)
     order = np.argsort(chunk_of, kind="stable")
@@ -354,7 +355,7 @@ class RowStore:
             store.drop(slots)
 
     def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
-        """Return what the variable-width values of each row take as a copy; None without any."""
+        """Return the size in bytes of each row's variable-width values; None without any."""
         if not self._has_variable:
             return None
         sizes = np.zeros(len(slots), np.int64)
@@ -377,7 +378,7 @@ class StoredRows:
 
     @property
     def sizes(self) -> NDArray[np.int64] | None:
-        """What the variable-width values of each row take; None if there are none."""
+        """The size in bytes of each row's variable-width values; None if there are none."""
         return self.store.sizes(self.slots)
 
     def gather(self) -> list[pa.Array]:

@@ -34,7 +34,7 @@ from semistream.columns import (
     width_bytes,
 )
 from semistream.errors import ColumnError, RoutingError
-from semistream.joins.kernels import gather_bytes
+from semistream.joins.row_kernels import gather_bytes
 from semistream.joins.rows import Slots
 from semistream.joins.stopwatch import Stopwatch
 from semistream.keys import KeyCoder, count_null_keys
@@ -47,9 +47,9 @@ _MOST_SLICE_ROWS = 65_536
 
 
 def rows_within(columns: Sequence[pa.Array], row_bytes: int, limit_bytes: int) -> int:
-    """Return how many of the first rows take at most so much in their plain types; at least one.
+    """Return how many of the first rows fit into `limit_bytes` in their plain types; at least one.
 
-    `row_bytes` is what a row takes besides.
+    `row_bytes` is the size of everything else that is made of a row.
 
     >>> rows_within([pa.array([1, 2, 3]), pa.array(["a", "bcd" * 10, "e"])], 16, 60)
     1
@@ -99,7 +99,7 @@ class Tuples:
         return Tuples(self.batch, self.codes[mask], positions)
 
     def rows(self, count: int, limit_bytes: int) -> pa.RecordBatch:
-        """Return at most `count` of the first rows: a view, or a copy of at most so many bytes."""
+        """Return at most `count` of the first rows: a view, or a copy of at most `limit_bytes`."""
         if self.positions is None:
             return self.batch[:count]
         positions = self.positions[:count]
@@ -124,7 +124,7 @@ class Arrived:
         self.matched = np.zeros(len(tuples), np.uint8)
 
     def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
-        """Return what the variable-width values of each row take; None without any."""
+        """Return the size in bytes of each row's variable-width values; None without any."""
         columns = [column for column in self._batch.columns if not _is_fixed(column)]
         if not columns:
             return None
@@ -133,9 +133,9 @@ class Arrived:
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return columns of these rows."""
-        wanted = range(self._batch.num_columns) if columns is None else columns
+        which = range(self._batch.num_columns) if columns is None else columns
         rows = self._at(slots)
-        return [_take(self._batch.column(i), rows) for i in wanted]
+        return [_take(self._batch.column(i), rows) for i in which]
 
     def codes_at(self, slots: Slots) -> NDArray[np.int64]:
         """Return the key codes of these rows."""
@@ -152,8 +152,8 @@ def _is_fixed(column: pa.Array) -> bool:
 def _take(column: pa.Array, rows: Slots) -> pa.Array:
     """Return some rows of a column.
 
-    NumPy takes a third of Arrow's time for fixed widths; of texts, Arrow would allocate more and
-    more until they fit, where their lengths say at once how much that is.
+    NumPy needs a third of Arrow's time for fixed widths. For texts Arrow would grow its buffers
+    until they fit, where their lengths say at once how large these must be.
     """
     encoding = encoding_of(column.type)
     if encoding is Encoding.NESTED:
@@ -198,24 +198,24 @@ class StreamBuffer:
     ) -> None:
         """Begin with nothing read."""
         self.limit_bytes = limit_bytes  # for what is made of a slice
+        self.is_exhausted = False  # whether the source has ended
+        self.row_count = 0  # rows read
+        self.null_key_rows = 0  # of these, rows without a key
+        self.unmatchable_rows = 0  # of these, rows that cannot match
+        self._source: Iterator[pa.RecordBatch] = iter(source)
         self._rest: pa.RecordBatch | None = None  # of the source's batch: not sliced off yet
         self._is_plain = True  # whether that needs no decoding
+        self._arrived: Tuples | None = None  # may match; have not passed the front stage
+        self._waiting: Tuples | None = None  # may match; have passed it, and may enter
+        self._unmatchable: list[Tuples] = []  # cannot match; to be collected, if misses are kept
+        self._unmatchable_count = 0  # rows in these
+        self._keeps_unmatchable = spec.keeps_misses
+        self._schema = spec.stream_schema  # of every batch
+        self._key = spec.stream_key_indexes  # key columns
+        self._coder = coder  # from keys to codes
+        self._may_hold = may_hold  # which codes R may have
+        self._routing = routing  # which codes may arrive here
         self._stopwatch = stopwatch
-        self._source: Iterator[pa.RecordBatch] = iter(source)
-        self._key = spec.stream_key_indexes
-        self._coder = coder
-        self._may_hold = may_hold
-        self._routing = routing
-        self._schema = spec.stream_schema
-        self._keeps_hopeless = spec.keeps_misses
-        self._arrived: Tuples | None = None
-        self._waiting: Tuples | None = None
-        self._hopeless: list[Tuples] = []
-        self._hopeless_count = 0
-        self.hopeless_rows = 0
-        self.is_exhausted = False
-        self.row_count = 0
-        self.null_key_rows = 0
 
     def pull(self) -> bool:
         """Make sure that there are tuples, reading a batch if need be; False if none came.
@@ -226,8 +226,8 @@ class StreamBuffer:
             if self._rest is None:
                 self._read_batch()
             while self._rest is not None and self._arrived is None and not self.must_collect:
-                self._accept_slice(self._rest)
-                self._stopwatch.lap("read")
+                with self._stopwatch.phase("read"):
+                    self._accept_slice(self._rest)
         return self._arrived is not None or self._waiting is not None
 
     def sample(self, count: int) -> pa.RecordBatch | None:
@@ -272,17 +272,16 @@ class StreamBuffer:
     @property
     def must_collect(self) -> bool:
         """Whether the rows that cannot match must be collected before more is read."""
-        return self._hopeless_count * _POSITION_BYTES > self.limit_bytes // 4
+        return self._unmatchable_count * _POSITION_BYTES > self.limit_bytes // 4
 
-    def take_hopeless(self) -> list[Tuples]:
-        """Take the rows that cannot match, found since the last call; none if nobody wants them."""
-        hopeless, self._hopeless, self._hopeless_count = self._hopeless, [], 0
-        return hopeless
+    def take_unmatchable(self) -> list[Tuples]:
+        """Take the rows that cannot match, found since the last call, if the join keeps misses."""
+        unmatchable, self._unmatchable, self._unmatchable_count = self._unmatchable, [], 0
+        return unmatchable
 
     def _read_batch(self) -> None:
-        self._stopwatch.lap("loop")
-        batch = next(self._source, None)
-        self._stopwatch.lap("outside")
+        with self._stopwatch.phase("outside"):
+            batch = next(self._source, None)
         if batch is None:
             self.is_exhausted = True
         elif batch.num_rows:
@@ -296,11 +295,11 @@ class StreamBuffer:
         count = self._slice_rows(rest)
         some = rest[:count] if self._is_plain else plain_batch(rest[:count])
         codes, can_match = self._coder.codes([some.column(i) for i in self._key])
-        hopeful = can_match & self._may_hold(codes)
-        if not hopeful.all():
+        matchable = can_match & self._may_hold(codes)
+        if not matchable.all():
             count = min(count, max(1, self.limit_bytes // _POSITION_BYTES))
         self._rest = rest[count:] if count < rest.num_rows else None
-        self._keep(Tuples(some[:count], codes[:count]), can_match[:count], hopeful[:count])
+        self._keep(Tuples(some[:count], codes[:count]), can_match[:count], matchable[:count])
 
     def _slice_rows(self, rest: pa.RecordBatch) -> int:
         """Return how many rows to take, by what is decoded, cast or hashed of each."""
@@ -313,19 +312,19 @@ class StreamBuffer:
         return min(len(key[0]), most, _MOST_SLICE_ROWS)
 
     def _keep(
-        self, tuples: Tuples, can_match: NDArray[np.bool_], hopeful: NDArray[np.bool_]
+        self, tuples: Tuples, can_match: NDArray[np.bool_], matchable: NDArray[np.bool_]
     ) -> None:
         if self._routing:
             self._routing.check(tuples.codes[can_match])
         self.row_count += len(tuples)
         self.null_key_rows += count_null_keys([tuples.batch.column(i) for i in self._key])
-        hopeless = len(hopeful) - int(np.count_nonzero(hopeful))
-        self.hopeless_rows += hopeless
-        if hopeless and self._keeps_hopeless:
-            self._hopeless.append(tuples.only(~hopeful))
-            self._hopeless_count += hopeless
-        hopefuls = tuples.only(hopeful)
-        self._arrived = hopefuls if len(hopefuls) else None
+        unmatchable = len(matchable) - int(np.count_nonzero(matchable))
+        self.unmatchable_rows += unmatchable
+        if unmatchable and self._keeps_unmatchable:
+            self._unmatchable.append(tuples.only(~matchable))
+            self._unmatchable_count += unmatchable
+        rest = tuples.only(matchable)
+        self._arrived = rest if len(rest) else None
 
     def _check_schema(self, schema: pa.Schema) -> None:
         if schema.names == self._schema.names and schema.types == self._schema.types:

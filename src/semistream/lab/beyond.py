@@ -1,22 +1,23 @@
 """Beyond the papers: which algorithm wins where, over skews, budgets and devices.
 
-Here R is read as the product reads it: keys first, columns where a key has matched. Every
-algorithm has the split that the cost model takes for its best. A device's clock knows no computing,
-and some of what is compared here hardly reads; so each tuple is charged `COMPUTING_S` besides,
-about what a join with all of R in memory takes on one core, and nothing is faster than that.
+Here R is read as the product reads it: keys first, other columns only for keys that matched. Every
+algorithm has the split that the cost model rates best. A device's clock counts no computing, and
+some algorithms hardly read; so `COMPUTING_S` is charged for each tuple, about the time that a join
+with all of R in memory needs on one core. No algorithm is faster than that.
 
-The two bounds: *resident*, all of R in memory, which is that charge alone; and CMESHJOIN with a
-*clairvoyant* cache, which knows the stream beforehand.
+The two bounds: all of R in memory, which is that charge alone; and the *offline bound*, CMESHJOIN
+with the best fixed cache for a stream that it knows in advance.
 """
 
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from semistream.joins.registry import make_operator
-from semistream.lab.charts import STYLES, finish
+from semistream.joins.registry import ALGORITHMS, BOUNDS, make_operator
+from semistream.lab.charts import finish, style_of
 from semistream.lab.claims import Claim, Finding, Row, Table
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.validation import Bench, Key
@@ -27,15 +28,17 @@ COMPUTING_S = 0.25e-6
 _DEVICES = ("hdd-2007", "ssd", "object-store")
 _EXPONENTS = (0.0, 0.5, 0.8, 1.0, 1.2)
 _SHARES = (0.01, 0.05, 0.2)
-_ALGORITHMS = (
-    *("inlj", "binlj", "meshjoin", "rmeshjoin", "hybridjoin", "xhybridjoin"),
-    *("cmeshjoin", "chybridjoin", "cbinlj"),
+_RESIDENT = "resident"
+_OFFLINE = next(name for name in BOUNDS if name != _RESIDENT)
+# Every algorithm but those that read a page for each tuple behind a cache: INLJ alone shows that.
+_COMPARED = tuple(
+    a.name
+    for a in ALGORITHMS.values()
+    if a.family != "bound" and not (a.one_tuple_at_a_time and a.has_front)
 )
-_BOUNDS = ("clairvoyant", "resident")
-_CACHED = ("xhybridjoin", "cmeshjoin", "chybridjoin", "cbinlj")
 _ROWS = 3_500_000
 _TIMES = 10
-_WINDOWS = 12  # the clairvoyant sees a stream of so many windows
+_WINDOWS = 12  # length of the offline bound's stream, in windows
 
 
 def _bench(lab: Lab, device: str) -> Bench:
@@ -70,16 +73,16 @@ def _points(lab: Lab) -> Sequence[Point]:
         partial(row, device, exponent, share, name)
         for device in _DEVICES
         for share in _SHARES
-        for name in (*_ALGORITHMS, *_BOUNDS)
+        for name in (*_COMPARED, *BOUNDS)
         for exponent in _EXPONENTS
     ]
 
 
 def _rate(bench: Bench, algorithm: str, share: float, exponent: float) -> float:
-    if algorithm == "resident":
+    if algorithm == _RESIDENT:
         return 1 / COMPUTING_S
-    if algorithm == "clairvoyant":
-        rate = _clairvoyant_rate(bench, share, exponent)
+    if algorithm == _OFFLINE:
+        rate = _offline_rate(bench, share, exponent)
     else:
         rate = bench.measure(*_tuned(bench, algorithm, share, exponent)).rate
     return 1 / (1 / rate + COMPUTING_S)
@@ -90,16 +93,16 @@ def _tuned(bench: Bench, algorithm: str, share: float, exponent: float) -> Key:
     return algorithm, share, exponent, split
 
 
-def _clairvoyant_rate(bench: Bench, share: float, exponent: float) -> float:
-    """Return the rate over the middle of a stream that it has seen the whole of."""
+def _offline_rate(bench: Bench, share: float, exponent: float) -> float:
+    """Return the offline bound's rate over the middle of a stream that is known as a whole."""
     tuned = bench.tuned("cmeshjoin", share, exponent).tuned
-    if not tuned.cached_rows:  # no cache pays, whatever it knows
+    if not tuned.cached_rows:  # not even the best cache pays
         return bench.measure(*_tuned(bench, "meshjoin", share, exponent)).rate
     assert bench.device is not None
     device = bench.new_device(bench.device)
     relation = bench.relation.read_by(Reading(device))
     budget = bench.budget(share)
-    operator = make_operator("clairvoyant", relation, bench.spec, budget, None, tuned.split)
+    operator = make_operator(_OFFLINE, relation, bench.spec, budget, None, tuned.split)
     passing = max(0.02, 1 - tuned.prediction.hit_ratio)
     count = int(_WINDOWS * tuned.settings.places / passing / bench.batch_rows) + 1
     marks = [(0, 0.0)]
@@ -112,10 +115,10 @@ def _clairvoyant_rate(bench: Bench, share: float, exponent: float) -> float:
 
 
 def _winners(table: Table) -> dict[tuple[str, float, float], tuple[str, float]]:
-    """Return, for each device, budget and skew, who wins and at which rate."""
+    """Return, for each device, budget and skew, the fastest algorithm and its rate."""
     winners: dict[tuple[str, float, float], tuple[str, float]] = {}
     for row in table:
-        if row["algorithm"] in _BOUNDS:
+        if row["algorithm"] in BOUNDS:
             continue
         place = (str(row["device"]), float(row["memory_percent"]), float(row["exponent"]))
         rate = float(row["tuples_per_s"])
@@ -126,7 +129,8 @@ def _winners(table: Table) -> dict[tuple[str, float, float], tuple[str, float]]:
 
 def _caches_win(table: Table) -> Finding:
     winners = {p: name for p, (name, _) in _winners(table).items() if p[2] >= 1}
-    cached = sum(name in _CACHED for name in winners.values())
+    wins = [ALGORITHMS[name] for name in winners.values()]
+    cached = sum(algorithm.has_front or algorithm.pins_pages for algorithm in wins)
     return Finding.of(
         f"in {cached} of {len(winners)} settings",
         holds=cached == len(winners),
@@ -134,19 +138,19 @@ def _caches_win(table: Table) -> Finding:
     )
 
 
-def _nobody_wins_everywhere(table: Table) -> Finding:
+def _none_wins_everywhere(table: Table) -> Finding:
     names = [name for name, _ in _winners(table).values()]
     counts = {name: names.count(name) for name in dict.fromkeys(names)}
     told = ", ".join(f"{name} {n}" for name, n in sorted(counts.items(), key=lambda c: -c[1]))
     return Finding.of(f"of {len(names)} settings: {told}", holds=len(counts) > 1)
 
 
-def _near_the_clairvoyant(table: Table) -> Finding:
+def _near_the_offline_bound(table: Table) -> Finding:
     shares = []
     for device in table.distinct("device"):
         for memory in table.distinct("memory_percent"):
             here = table.where(device=device, memory_percent=memory)
-            bound = here.lookup("exponent", "tuples_per_s", algorithm="clairvoyant")
+            bound = here.lookup("exponent", "tuples_per_s", algorithm=_OFFLINE)
             scan = here.lookup("exponent", "tuples_per_s", algorithm="meshjoin")
             ours = here.lookup("exponent", "tuples_per_s", algorithm="cmeshjoin")
             # Only where a cache pays at all.
@@ -163,43 +167,10 @@ def _near_the_clairvoyant(table: Table) -> Finding:
 def _draw(canvas: Canvas, table: Table) -> None:
     devices, budgets = table.distinct("device"), table.distinct("memory_percent")
     panels = canvas.subplots(len(devices), len(budgets), sharex=True, sharey=True, squeeze=False)
-    winners = _winners(table)
     for i, device in enumerate(devices):
         for j, budget in enumerate(budgets):
             axes = panels[i, j]
-            here = table.where(device=device, memory_percent=budget)
-            inlj = here.where(algorithm="inlj").values("tuples_per_s")[0]
-            axes.text(0.5, 0.02, f"INLJ: {inlj:,.0f}", transform=axes.transAxes, fontsize=7)
-            for name in (*_ALGORITHMS[1:], "clairvoyant"):
-                label, colour, marker = STYLES[name]
-                rows = here.where(algorithm=name)
-                axes.plot(
-                    rows.values("exponent"),
-                    rows.values("tuples_per_s"),
-                    ":" if name == "clairvoyant" else "-",
-                    color=colour,
-                    marker=marker,
-                    markersize=4,
-                    linewidth=1.2,
-                    label=f"bound: {label}" if name == "clairvoyant" else label,
-                )
-            axes.axhline(
-                1 / COMPUTING_S,
-                color="black",
-                linewidth=1,
-                linestyle="--",
-                label="bound: R resident, computing alone",
-            )
-            for exponent in here.distinct("exponent"):
-                name, rate = winners[str(device), float(budget), float(exponent)]
-                axes.plot(
-                    [float(exponent)],
-                    [rate],
-                    "o",
-                    markersize=11,
-                    markerfacecolor="none",
-                    color=STYLES[name][1],
-                )
+            _draw_panel(axes, table.where(device=device, memory_percent=budget))
             last = i == len(devices) - 1
             finish(
                 axes,
@@ -213,6 +184,29 @@ def _draw(canvas: Canvas, table: Table) -> None:
     canvas.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
 
 
+def _draw_panel(axes: Axes, here: Table) -> None:
+    """Draw one device and budget: a line per algorithm, a ring around each winner."""
+    inlj = here.where(algorithm="inlj").values("tuples_per_s")[0]
+    axes.text(0.5, 0.02, f"INLJ: {inlj:,.0f}", transform=axes.transAxes, fontsize=7)
+    for name in here.distinct("algorithm"):
+        if name == "inlj":  # far below the others: its rate is given as text
+            continue
+        style, rows = style_of(name), here.where(algorithm=name)
+        axes.plot(
+            rows.values("exponent"),
+            rows.values("tuples_per_s"),
+            "--" if name == _RESIDENT else style.line,
+            color=style.colour,
+            marker="" if name == _RESIDENT else style.marker,
+            markersize=4,
+            linewidth=1.2,
+            label=style.label,
+        )
+    for (_, _, exponent), (name, rate) in _winners(here).items():
+        colour = style_of(name).colour
+        axes.plot([exponent], [rate], "o", color=colour, markersize=11, markerfacecolor="none")
+
+
 FIGURES = (
     Figure(
         PAPER,
@@ -224,7 +218,7 @@ FIGURES = (
             Claim(
                 "No algorithm wins everywhere, which is why `auto` chooses by a model.",
                 "ours",
-                _nobody_wins_everywhere,
+                _none_wins_everywhere,
             ),
             Claim(
                 "From exponent 1 on, a join that keeps popular rows in memory wins everywhere.",
@@ -232,15 +226,15 @@ FIGURES = (
                 _caches_win,
             ),
             Claim(
-                "CMESHJOIN comes near to what a clairvoyant cache of its size would do.",
+                "CMESHJOIN comes near to the offline bound, the best fixed cache of its size.",
                 "ours",
-                _near_the_clairvoyant,
-                why="The front stage learns from what passes; the clairvoyant knows. With little "
-                "skew and much memory learning takes longer than is measured here.",
+                _near_the_offline_bound,
+                why="The front stage has to learn the hot keys; the bound knows them in advance. "
+                "With little skew and much memory, learning takes longer than these runs.",
             ),
         ),
-        note="Each on its own clock, all three devices emulated, whatever device is named; "
-        f"{COMPUTING_S * 1e6:g} µs of computing a tuple are charged besides. Keys are read first, "
+        note="All three devices are emulated, each with its own clock, whatever --device says; "
+        f"{COMPUTING_S * 1e6:g} µs of computing per tuple are added. Keys are read first, "
         "unlike in the papers' figures.",
         medium="hdd-2007, ssd and object-store, emulated, in miniature",
         size=(9.6, 9.6),

@@ -1,7 +1,7 @@
-"""How the lab draws: lines by series, with what the paper prints beside them.
+"""How the lab draws: one line per series, with the numbers that the paper states beside them.
 
-One look for all figures: each algorithm has one colour and one marker everywhere, axes carry their
-units, and a number that a paper states is drawn as a hollow diamond.
+One look for all figures: each algorithm has one colour and one marker everywhere (`style_of`), axes
+carry their units, and a number that a paper states is drawn as a hollow diamond.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,35 +14,71 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
+from semistream.joins.registry import ALGORITHMS
 from semistream.lab.claims import Table
+from semistream.lab.rig import UNTUNED
 
-STYLES: Mapping[str, tuple[str, str, str]] = {  # label, colour, marker
-    "meshjoin": ("MESHJOIN", "#1b6ca8", "o"),
-    "rmeshjoin": ("R-MESHJOIN", "#5fa8d3", "s"),
-    "hybridjoin": ("HYBRIDJOIN", "#e07a1f", "^"),
-    "xhybridjoin": ("X-HYBRIDJOIN, tuned", "#b5179e", "D"),
-    "xhybridjoin-equal": ("X-HYBRIDJOIN", "#7b2cbf", "v"),
-    "cmeshjoin": ("CMESHJOIN", "#2a9d5c", "P"),
-    "chybridjoin": ("CHYBRIDJOIN", "#8a6d00", "X"),
-    "binlj": ("INLJ, batched", "#999999", "<"),
-    "cbinlj": ("INLJ, batched, cached", "#444444", ">"),
-    "inlj": ("INLJ", "#d1495b", "x"),
-    "cinlj": ("INLJ, cached", "#f28482", "+"),
-    "clairvoyant": ("clairvoyant cache", "#000000", "*"),
-    "measured": ("measured", "#1b6ca8", "o"),
-    "model": ("cost model", "#d1495b", "+"),
-    "computing": ("MESHJOIN, computing charged", "#2a9d5c", "s"),
-    "printed": ("the paper's equations", "#8d99ae", "."),
-    "default": ("default disk buffer, 0.93 MB", "#1b6ca8", "o"),
-    "optimum": ("optimum disk buffer", "#2a9d5c", "s"),
-    "tuned": ("tuned", "#b5179e", "D"),
-    "untuned": ("not tuned: both parts of one size", "#7b2cbf", "v"),
-}
-_OTHERS = ("#1b6ca8", "#e07a1f", "#2a9d5c", "#b5179e", "#8a6d00", "#d1495b", "#5fa8d3", "#444444")
-_MARKERS = "os^DvPX<"
+# An algorithm's colour and marker follow from its position in the registry. There are 16 colours
+# and 13 markers, so 208 algorithms differ in one of them.
+_COLOURS = (
+    *("#000000", "#d1495b", "#999999", "#1b6ca8", "#5fa8d3", "#e07a1f", "#b5179e", "#f28482"),
+    *("#444444", "#2a9d5c", "#8a6d00", "#00a6a6", "#7b2cbf", "#a3b18a", "#6b2d5c", "#ffb703"),
+)
+_MARKERS = "dx<os^D+>PX*v"
+# Other series of a figure, such as budgets, get these by their position in it.
+_OTHER_COLOURS = ("#1b6ca8", "#e07a1f", "#2a9d5c", "#b5179e", "#8a6d00", "#d1495b", "#5fa8d3")
+_OTHER_MARKERS = "os^DvPX"
 _MOST_MARKED = 40
-PAPER = "#c1121f"
-_STATED = "stated in the paper"
+MAIN, SECOND = "#1b6ca8", "#e07a1f"  # of lines that stand for no algorithm
+STATED = "#c1121f"  # colour of numbers that the paper states
+_STATED_LABEL = "stated in the paper"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """The label and the look of a series."""
+
+    label: str
+    colour: str
+    marker: str
+    line: str = "-"
+
+
+_SERIES: Mapping[str, Style] = {  # series of a figure that are no algorithm of the registry
+    UNTUNED: Style("X-HYBRIDJOIN, not tuned", "#7b2cbf", "v"),
+    "measured": Style("measured", MAIN, "o"),
+    "model": Style("cost model", "#d1495b", "+", "--"),
+    "computing": Style("MESHJOIN, computing charged", "#2a9d5c", "s"),
+    "printed": Style("the paper's equations", "#8d99ae", ".", "--"),
+    "default": Style("default disk buffer, 0.93 MB", MAIN, "o"),
+    "optimum": Style("optimum disk buffer", "#2a9d5c", "s"),
+    "tuned": Style("tuned", "#b5179e", "D"),
+    "untuned": Style("not tuned: both parts of one size", "#7b2cbf", "v"),
+}
+
+
+def style_of(series: object, position: int = 0, named: Callable[[object], str] = str) -> Style:
+    """Return the style of an algorithm or of another series.
+
+    `series` is the name of an algorithm, of a series that several figures have, or any other value,
+    which gets the next colour and marker by its position in the figure. None: a figure of one line.
+
+    >>> style_of("meshjoin").label, style_of("model").line
+    ('MESHJOIN', '--')
+    """
+    if series is None:
+        return _SERIES["measured"]
+    if isinstance(series, str) and series in ALGORITHMS:
+        algorithm = ALGORITHMS[series]
+        place = list(ALGORITHMS).index(series)
+        colour, marker = _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
+        if algorithm.family == "bound":
+            return Style(f"bound: {algorithm.label}", colour, marker, ":")
+        return Style(algorithm.label, colour, marker)
+    if isinstance(series, str) and series in _SERIES:
+        return _SERIES[series]
+    colour = _OTHER_COLOURS[position % len(_OTHER_COLOURS)]
+    return Style(named(series), colour, _OTHER_MARKERS[position % len(_OTHER_MARKERS)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +92,7 @@ class Stated:
 
 @dataclass(frozen=True)
 class Lines:
-    """One line for each value of a column, or one in all."""
+    """One line for each value of the column `series`, or a single line."""
 
     x: str
     y: str
@@ -66,9 +102,9 @@ class Lines:
     log_x: bool = False
     log_y: bool = False
     from_zero: bool = True
-    named: Callable[[object], str] = str  # how values of the series are called
+    named: Callable[[object], str] = str  # the label of a value of the series
     stated: Sequence[Stated] = ()
-    stated_of: Callable[[Table], Sequence[Stated]] | None = None  # what depends on our own numbers
+    stated_of: Callable[[Table], Sequence[Stated]] | None = None  # from our own numbers
     ticks_at_points: bool = False
 
     def __call__(self, canvas: Canvas, table: Table) -> None:
@@ -76,25 +112,24 @@ class Lines:
         self.draw(canvas.add_subplot(), table)
 
     def draw(self, axes: Axes, table: Table) -> None:
-        """Draw on some axes."""
+        """Draw on these axes."""
         names = [None] if self.series is None else table.distinct(self.series)
         for i, name in enumerate(names):
             rows = (
                 table if self.series is None or name is None else table.where(**{self.series: name})
             )
-            label, colour, marker = _style(name, i, self.named)
-            dashed = "--" if name in ("model", "printed") else "-"
+            style = style_of(name, i, self.named)
             # Where lines coincide, the first shows beneath the others.
             width = 3.2 if i == 0 and len(names) > 1 else 1.6
             axes.plot(
                 rows.values(self.x),
                 rows.values(self.y),
-                dashed,
-                color=colour,
-                marker=marker if len(rows) <= _MOST_MARKED else "",
+                style.line,
+                color=style.colour,
+                marker=style.marker if len(rows) <= _MOST_MARKED else "",
                 markersize=5,
                 linewidth=width,
-                label=label,
+                label=style.label,
             )
         stated = [*self.stated, *(self.stated_of(table) if self.stated_of else ())]
         state(axes, stated)
@@ -106,12 +141,12 @@ class Lines:
         if self.from_zero and not self.log_y:
             axes.set_ylim(bottom=0)
         if self.series is not None or stated:
-            legend(axes, "the paper's ratio, times our rate" if self.stated_of else _STATED)
+            legend(axes, "the paper's ratio, times our rate" if self.stated_of else _STATED_LABEL)
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Cost models against measurements: a colour for each algorithm, what is predicted dashed."""
+    """Cost models against measurements: a colour for each algorithm, predictions dashed."""
 
     x: str
     x_label: str
@@ -123,18 +158,19 @@ class Validation:
         """Draw on the whole canvas."""
         axes = canvas.add_subplot()
         for i, name in enumerate(table.distinct("algorithm")):
-            label, colour, marker = _style(name, i, str)
-            for what, line in (("measured", "-"), ("model", "--")):
+            style = style_of(name, i)
+            for what in ("measured", "model"):
+                part = style_of(what)
                 rows = table.where(algorithm=name, what=what)
                 axes.plot(
                     rows.values(self.x),
                     rows.values("tuples_per_s"),
-                    line,
-                    color=colour,
-                    marker=marker if what == "measured" else "+",
+                    part.line,
+                    color=style.colour,
+                    marker=style.marker if what == "measured" else part.marker,
                     markersize=5 if what == "measured" else 9,
                     linewidth=1.6,
-                    label=f"{label}, {'measured' if what == 'measured' else 'cost model'}",
+                    label=f"{style.label}, {part.label}",
                 )
         finish(axes, self.x_label, self.y_label, log_x=self.log_x, log_y=self.log_y)
         if not self.log_y:
@@ -142,20 +178,17 @@ class Validation:
         legend(axes)
 
 
-def _style(name: object, place: int, named: Callable[[object], str]) -> tuple[str, str, str]:
-    if name is None:
-        return STYLES["measured"]
-    if isinstance(name, str) and name in STYLES:
-        return STYLES[name]
-    colour = _OTHERS[place % len(_OTHERS)]
-    return named(name), colour, _MARKERS[place % len(_MARKERS)]
-
-
 def state(axes: Axes, stated: Sequence[Stated]) -> None:
-    """Draw what the paper states."""
+    """Draw the numbers that the paper states."""
     for place in stated:
         axes.plot(
-            [place.x], [place.y], "D", color=PAPER, markerfacecolor="none", markersize=9, zorder=5
+            [place.x],
+            [place.y],
+            "D",
+            color=STATED,
+            markerfacecolor="none",
+            markersize=9,
+            zorder=5,
         )
         if place.text:
             axes.annotate(
@@ -165,7 +198,7 @@ def state(axes: Axes, stated: Sequence[Stated]) -> None:
                 xytext=(8, -11),
                 annotation_clip=False,
                 fontsize=8,
-                color=PAPER,
+                color=STATED,
             )
 
 
@@ -181,11 +214,11 @@ def short(value: float) -> str:
     return f"{value:g}"
 
 
-def legend(axes: Axes, stated: str = _STATED) -> None:
+def legend(axes: Axes, stated: str = _STATED_LABEL) -> None:
     """Add a legend, with the paper's diamonds if there are any."""
     handles, labels = axes.get_legend_handles_labels()
-    if any(line.get_marker() == "D" and line.get_color() == PAPER for line in axes.get_lines()):
-        diamond = Line2D([], [], color=PAPER, marker="D", markerfacecolor="none", linestyle="")
+    if any(line.get_marker() == "D" and line.get_color() == STATED for line in axes.get_lines()):
+        diamond = Line2D([], [], color=STATED, marker="D", markerfacecolor="none", linestyle="")
         handles, labels = [*handles, diamond], [*labels, stated]
     axes.legend(handles, labels, fontsize=8, frameon=False)
 
@@ -193,7 +226,7 @@ def legend(axes: Axes, stated: str = _STATED) -> None:
 def finish(
     axes: Axes, x_label: str, y_label: str, *, log_x: bool = False, log_y: bool = False
 ) -> None:
-    """Label the axes and take away what says nothing."""
+    """Label the axes; draw a grid for y only, and no frame."""
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     if log_x:

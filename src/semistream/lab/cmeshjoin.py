@@ -1,6 +1,6 @@
-"""The figures of `cmeshjoin-front-stage.txt`: what a cache before MESHJOIN is worth.
+"""The figures of `cmeshjoin-front-stage.txt`: how much a cache before MESHJOIN gains.
 
-R is in no order that the stream knows of.
+Popular rows lie anywhere in R.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,10 @@ import numpy as np
 from semistream.budget.split import Split
 from semistream.cost.demand import Demand
 from semistream.lab.charts import Lines, Stated
-from semistream.lab.claims import Claim, Finding, Row, Table, has_peak, rises
+from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.common import cloud_reports, rate_row, tracks
 from semistream.lab.figures import Figure, Lab, Point
+from semistream.lab.findings import cmeshjoin as findings
 from semistream.lab.rig import Rig
 from semistream.workload.synthetic import Synthetic
 from semistream.workload.tpch import Tpch
@@ -24,10 +25,10 @@ PAPER = "cmeshjoin"
 _ROWS = 100_000_000
 _TIMES = 200
 _SHARES = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)  # percent of R
-_EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _SIZES = (20e6, 40e6, 60e6, 80e6, 100e6)
 _FRONT_SHARES = (0.02, 0.05, 0.1, 0.13, 0.17, 0.22, 0.3, 0.4, 0.55)
-_FRONT_SHARES_OF_ONE = (0.08, 0.1, 0.12, 0.15, 0.18, 0.22, 0.3, 0.4, 0.55)  # in 1 % less is nothing
+# In a budget of 1 % of R, less than 8 % of it is too little for a cache.
+_FRONT_SHARES_OF_ONE = (0.08, 0.1, 0.12, 0.15, 0.18, 0.22, 0.3, 0.4, 0.55)
 _SCALE_FACTOR, _CUSTOMER_BYTES = 100, 192
 _CLOUD_ROWS, _CLOUD_BYTES, _CLOUD_TIMES = 20_000_000, 128, 100
 
@@ -80,7 +81,7 @@ def _memory_points(lab: Lab) -> Sequence[Point]:
         found = rate_row(_rig(lab, exponent=exponent), algorithm, _memory(share), **labels)
         return [{**row, "line": line} for row in found]
 
-    lines = [("meshjoin", 0.0), *(("cmeshjoin", exponent) for exponent in _EXPONENTS)]
+    lines = [("meshjoin", 0.0), *(("cmeshjoin", exponent) for exponent in findings.EXPONENTS)]
     return [partial(rows, s, exponent, name) for name, exponent in lines for s in _SHARES]
 
 
@@ -98,7 +99,7 @@ def _skew_points(lab: Lab) -> Sequence[Point]:
         return rate_row(rig, algorithm, _memory(10.0), exponent=exponent)
 
     names = ("cmeshjoin", "meshjoin")
-    return [partial(rows, exponent, name) for name in names for exponent in _EXPONENTS]
+    return [partial(rows, exponent, name) for name in names for exponent in findings.EXPONENTS]
 
 
 def _tpch_points(lab: Lab) -> Sequence[Point]:
@@ -131,150 +132,19 @@ def _cloud_points(lab: Lab) -> Sequence[Point]:
 
 
 def _full_size_lead(share: float, rows: float = _ROWS) -> float:
-    """Return what equation 4 gives at best at full size, with all that MESHJOIN loses counted."""
+    """Return the best lead by equation 4 at full size, less the memory that MESHJOIN gives up."""
     demand = Demand.zipf(1.0, int(rows))
     caches = np.geomspace(1e-3, 0.9, 60) * share / 100 * rows
     leads = [(1 - h / (share / 100 * rows)) / (1 - demand.hit_ratio(h)) for h in caches]
     return float(max(leads))
 
 
-def _leads(table: Table, x: str) -> dict[float, float]:
-    ours = table.lookup(x, "tuples_per_s", algorithm="cmeshjoin")
-    theirs = table.lookup(x, "tuples_per_s", algorithm="meshjoin")
-    return {float(k): ours[k] / theirs[k] for k in ours if k in theirs}
-
-
 _CEILING = (
     "By equations 1 and 4 themselves, with R of 100 million rows, a cache of any size in 1 % of R "
     f"gives at most {_full_size_lead(1.0):.1f} times MESHJOIN's rate, and in 10 % "
-    f"{_full_size_lead(10.0):.1f} times. More may have come from what computing costs. And in a "
-    "miniature the same share of the keys has less of the stream: the lead is less again."
+    f"{_full_size_lead(10.0):.1f} times. The rest may be saved computing. In a miniature the same "
+    "share of the keys has a smaller share of the stream, which reduces the lead further."
 )
-
-
-def _cache_has_best(table: Table) -> Finding:
-    best = []
-    for share in table.distinct("memory_percent"):
-        rows = table.where(memory_percent=share)
-        rates = rows.values("tuples_per_s")
-        fronts = rows.values("front_percent")
-        best.append((has_peak(rates), fronts[rates.index(max(rates))]))
-    told = ", ".join(f"{front:g} %" for _, front in best)
-    return Finding.of(f"best with {told} of the memory", holds=all(inside for inside, _ in best))
-
-
-def _lead_in(share: float, stated: float, table: Table) -> Finding:
-    mesh = table.lookup("memory_percent", "tuples_per_s", line="MESHJOIN, 0")
-    ours = table.lookup("memory_percent", "tuples_per_s", line="CMESHJOIN, 1")
-    lead = ours[share] / mesh[share]
-    return Finding.of(f"{lead:.1f} times", holds=lead >= 0.85 * stated, in_shape=lead >= 1.5)
-
-
-def _more_with_skew_and_memory(table: Table) -> Finding:
-    by_skew = [
-        table.lookup("memory_percent", "tuples_per_s", line=f"CMESHJOIN, {e:g}")[10.0]
-        for e in _EXPONENTS
-    ]
-    return Finding.of(
-        ", ".join(f"{rate / by_skew[0]:.2f}" for rate in by_skew)
-        + " times its rate without skew, in 10 %",
-        holds=rises(by_skew, 0.01),
-        in_shape=by_skew[-1] > by_skew[0],
-    )
-
-
-def _lead_at(rows_millions: float, stated: float, table: Table) -> Finding:
-    lead = _leads(table, "rows_millions")[rows_millions]
-    return Finding.of(f"{lead:.1f} times", holds=lead >= 0.85 * stated, in_shape=lead >= 1.5)
-
-
-def _lead_grows(table: Table) -> Finding:
-    leads = _leads(table, "rows_millions")
-    return Finding.of(
-        ", ".join(f"{lead:.2f}" for lead in leads.values()) + " times as R grows",
-        holds=leads[100.0] > leads[20.0],
-    )
-
-
-def _falls_less(table: Table) -> Finding:
-    kept = {
-        name: table.lookup("rows_millions", "tuples_per_s", algorithm=name)
-        for name in ("cmeshjoin", "meshjoin")
-    }
-    shares = {name: rates[100.0] / rates[20.0] for name, rates in kept.items()}
-    return Finding.of(
-        f"from 20 to 100 million rows CMESHJOIN keeps {shares['cmeshjoin']:.0%}, MESHJOIN "
-        f"{shares['meshjoin']:.0%}",
-        holds=shares["cmeshjoin"] > shares["meshjoin"],
-    )
-
-
-def _beats_inlj(table: Table) -> Finding:
-    ratios = table.ratios("rows_millions", "tuples_per_s", "algorithm", "cmeshjoin", "inlj")
-    return Finding.of(f"{min(ratios):,.0f} times and more", holds=min(ratios) >= 10)
-
-
-def _ahead_with_some_skew(table: Table) -> Finding:
-    leads = _leads(table, "exponent")
-    return Finding.of(
-        f"{leads[0.5]:.2f} times at 0.5, {leads[0.75]:.2f} at 0.75",
-        holds=leads[0.5] >= 1.2,
-        in_shape=leads[0.5] > 1 and leads[0.75] >= 1.2,
-    )
-
-
-def _ahead_the_more_skew(table: Table) -> Finding:
-    leads = _leads(table, "exponent")
-    return Finding.of(
-        ", ".join(f"{lead:.2f} at {exponent:g}" for exponent, lead in leads.items()),
-        holds=rises(list(leads.values()), 0.02) and leads[1.0] > 1.5,
-    )
-
-
-def _small_cache_pays(table: Table) -> Finding:
-    rates = table.where(memory_percent=10.0)
-    plain = rates.values("tuples_per_s")[0]
-    gains = rates.lookup("front_percent", "tuples_per_s")
-    gain = gains[10.0] / plain
-    return Finding.of(
-        f"with a tenth of the memory {gain:.2f} times what a fiftieth gives",
-        holds=gain >= 1.2,
-        in_shape=gain > 1,
-    )
-
-
-def _seven_times(table: Table) -> Finding:
-    lead = _leads(table, "exponent")[1.0]
-    return Finding.of(f"{lead:.1f} times", holds=lead >= 6.5, in_shape=lead >= 2)
-
-
-def _worse_only_at_zero(table: Table) -> Finding:
-    leads = _leads(table, "exponent")
-    return Finding.of(
-        f"{leads[0.0]:.2f} times MESHJOIN's rate at 0, {leads[0.25]:.2f} at 0.25",
-        holds=leads[0.0] <= 1.0 and min(v for e, v in leads.items() if e) > 1,
-        in_shape=min(v for e, v in leads.items() if e) >= 0.99,
-    )
-
-
-def _mesh_falls_with_skew(table: Table) -> Finding:
-    rates = list(table.lookup("exponent", "tuples_per_s", algorithm="meshjoin").values())
-    return Finding.of(
-        f"at exponent 1 it is {rates[-1] / rates[0]:.3f} times that at 0",
-        holds=0.8 < rates[-1] / rates[0] < 0.995,
-        in_shape=rates[-1] / rates[0] < 1.005,
-    )
-
-
-def _ahead_in_all(by: float, table: Table) -> Finding:
-    leads = _leads(table, "memory_percent")
-    budgets = len(table.distinct("memory_percent"))
-    told = ", ".join(f"{lead:.2f} in {share:g} %" for share, lead in leads.items())
-    return Finding.of(
-        f"{told}: {len(leads)} of {budgets} budgets are enough for both",
-        holds=min(leads.values()) >= by,
-        in_shape=min(leads.values()) > 1.05,
-    )
 
 
 def _times_meshjoin(
@@ -284,7 +154,7 @@ def _times_meshjoin(
     series: str = "algorithm",
     of: str = "meshjoin",
 ) -> list[Stated]:
-    """Return where the paper's leads would be above our own MESHJOIN."""
+    """Return the paper's leads over MESHJOIN, times our MESHJOIN's rate."""
     rates = table.lookup(x, "tuples_per_s", **{series: of})
     return [Stated(at, rates[at] * lead, f"{lead:g} ×") for at, lead in stated.items()]
 
@@ -326,12 +196,12 @@ FIGURES = (
             Claim(
                 "Cache and join have to be balanced: each budget has a best size of the cache.",
                 "section 4, figure 3(a)",
-                _cache_has_best,
+                findings.cache_has_best,
             ),
             Claim(
-                "A small part of the memory makes a cache that is worth a lot.",
+                "A cache of a small part of the memory gains a lot.",
                 "section 3, figure 3(a)",
-                _small_cache_pays,
+                findings.small_cache_pays,
             ),
         ),
         needs_clock=True,
@@ -355,19 +225,19 @@ FIGURES = (
             Claim(
                 "At exponent 1 CMESHJOIN is up to 7 times as fast as MESHJOIN in 10 % of R.",
                 "section 4, figure 3(b)",
-                partial(_lead_in, 10.0, 7.0),
+                partial(findings.lead_in, 10.0, 7.0),
                 why=_CEILING,
             ),
             Claim(
                 "In 1 % of R it is still up to 5 times as fast.",
                 "section 4, figure 3(b)",
-                partial(_lead_in, 1.0, 5.0),
+                partial(findings.lead_in, 1.0, 5.0),
                 why=_CEILING,
             ),
             Claim(
                 "The more skew, the faster.",
                 "section 4, figure 3(b)",
-                _more_with_skew_and_memory,
+                findings.more_with_skew_and_memory,
             ),
         ),
         note="As in the paper MESHJOIN is shown for exponent 0, where it is best.",
@@ -390,33 +260,33 @@ FIGURES = (
             Claim(
                 "CMESHJOIN is up to 4.5 times as fast as MESHJOIN at 20 million rows.",
                 "section 4, figure 3(c)",
-                partial(_lead_at, 20.0, 4.5),
+                partial(findings.lead_at, 20.0, 4.5),
             ),
             Claim(
                 "It is 6.5 times as fast at 100 million.",
                 "section 4, figure 3(c)",
-                partial(_lead_at, 100.0, 6.5),
+                partial(findings.lead_at, 100.0, 6.5),
                 why=_CEILING,
             ),
             Claim(
                 "Its lead grows with R.",
                 "section 4, figure 3(c)",
-                _lead_grows,
-                why="With a fixed memory a larger R leaves the cache a smaller share of the rows, "
-                "and by equation 1 of the stream. On the disk's clock there is nothing that would "
-                "make up for it; the paper's CMESHJOIN may have been held back by computing where "
-                "R was small.",
+                findings.lead_grows,
+                why="With a fixed memory the cache has a smaller share of a larger R, and by "
+                "equation 1 a smaller share of the stream. On the disk's clock nothing makes up "
+                "for that; the paper's CMESHJOIN may have been limited by computing where R was "
+                "small.",
             ),
             Claim(
                 "Its rate does not fall in inverse proportion to R, as MESHJOIN's does.",
                 "section 4, figure 3(c)",
-                _falls_less,
-                why="See the claim before.",
+                findings.falls_less,
+                why="See the claim above.",
             ),
             Claim(
                 "It is far ahead of INLJ.",
                 "section 4, figure 3(c)",
-                _beats_inlj,
+                findings.beats_inlj,
             ),
         ),
     ),
@@ -437,32 +307,31 @@ FIGURES = (
             Claim(
                 "The more skew, the further CMESHJOIN is ahead.",
                 "section 4, figure 3(d)",
-                _ahead_the_more_skew,
+                findings.ahead_the_more_skew,
             ),
             Claim(
                 "It is significantly faster even with moderate skew.",
                 "section 4, figure 3(d)",
-                _ahead_with_some_skew,
-                why="At exponent 0.5 the first tenth of the keys has a third of the stream; what a "
-                "cache of them takes from the window costs about as much.",
+                findings.ahead_with_some_skew,
+                why="At exponent 0.5 the first tenth of the keys has a third of the stream; the "
+                "window loses about as much by the memory of a cache for them.",
             ),
             Claim(
                 "At exponent 1 it is about 7 times as fast as MESHJOIN.",
                 "section 4, figure 3(d)",
-                _seven_times,
+                findings.seven_times,
                 why=_CEILING,
             ),
             Claim(
                 "It is slower only without any skew, by a constant factor.",
                 "section 4, figures 3(b) and 3(d)",
-                _worse_only_at_zero,
-                why="The front stage here rests where it does not pay, and the model gives it no "
-                "memory.",
+                findings.worse_only_at_zero,
+                why="Where the front stage does not pay, the model gives it no memory.",
             ),
             Claim(
                 "MESHJOIN gains nothing from skew; it becomes slightly slower.",
                 "section 4, figure 3(d)",
-                _mesh_falls_with_skew,
+                findings.mesh_falls_with_skew,
                 why="The reason is computing (long chains in its hash table), which takes no time "
                 "on the disk's clock.",
             ),
@@ -480,7 +349,7 @@ FIGURES = (
             Claim(
                 "CMESHJOIN is about 4 times as fast as MESHJOIN.",
                 "section 4, figure 3(e)",
-                partial(_ahead_in_all, 3.5),
+                partial(findings.ahead_in_all, 3.5),
                 why="TPC-H draws the customer of an order uniformly, from two thirds of them. No "
                 "cache of 10 % of R can then serve more than 15 % of the stream. The paper does "
                 "not say how its stream was drawn.",
@@ -499,10 +368,10 @@ FIGURES = (
             Claim(
                 "CMESHJOIN is ahead of MESHJOIN in every budget.",
                 "section 4, figure 3(f)",
-                partial(_ahead_in_all, 1.05),
-                why="Each longitude has many rows in R, the more the more often it is asked "
-                "for. A cache that answers for a key must have all its rows, so no row is worth "
-                "more than another, and ours keeps no keys of more than three. The paper's "
+                partial(findings.ahead_in_all, 1.05),
+                why="Each longitude has many rows in R, and the more rows the more often it is "
+                "requested. A cache that resolves a key must have all its rows, so no row is worth "
+                "more than another, and ours keeps no keys of more than three rows. The paper's "
                 "algorithm answers with the one row that it has.",
             ),
         ),

@@ -1,7 +1,7 @@
 """The figures of `meshjoin-default-settings.txt`: is tuning the disk buffer worth it?
 
-All but figure 8 show the same runs: a grid of disk buffers for each budget, of which some figures
-pick the best, some the default.
+All but figure 8 show the same runs, a grid of disk buffers for each budget; some figures pick the
+best, some the default.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,17 @@ from matplotlib.figure import Figure as Canvas
 
 from semistream.advice.measure import Measured
 from semistream.budget.split import Split
-from semistream.lab.charts import Lines, Stated, legend
-from semistream.lab.claims import Claim, Finding, Row, Table, falls, rises
+from semistream.lab.charts import STATED, Lines, Stated, legend, state
+from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.common import MB, tracks
 from semistream.lab.equations.meshjoin import DEFAULT_DISK_BUFFER_BYTES
 from semistream.lab.figures import Figure, Lab, Point
+from semistream.lab.findings import default_settings as findings
 from semistream.lab.meshjoin import synthetic
 from semistream.lab.rig import Rig
 
 PAPER = "meshjoin-default-settings"
 _PAGE_BYTES = 8_192
-_OPTIMA_MB = {20.0: 0.93, 40.0: 1.35, 80.0: 1.91, 160.0: 2.63}  # section 4.4
-_GAINS = {40.0: 0.004, 80.0: 0.0117, 160.0: 0.0178}  # section 4.4
 _BUDGETS_MB = (20.0, 40.0, 80.0, 160.0, 320.0)
 _BUFFERS_MB = (0.1, 0.2, 0.35, 0.5, 0.7, 0.93, 1.15, 1.4, 1.7, 2.0, 2.4, 2.8, 3.4, 4.2, 5.4, 7.0)
 _LINEAR_MB = (0.93, 2.0, 4.2, 7.0, 10.0, 12.0, 14.0)
@@ -52,7 +51,7 @@ def _grid(lab: Lab, budgets: Sequence[float], buffers: Sequence[float]) -> list[
 
 
 def _best(lab: Lab, memory_mb: float) -> tuple[float, Measured]:
-    """Return the best disk buffer of the grid, and what it does."""
+    """Return the best disk buffer of the grid, and its measurement."""
     rig = _rig(lab)
     runs = [(buffer, _at(rig, memory_mb, buffer)) for buffer in _BUFFERS_MB]
     return max(runs, key=lambda run: run[1].rate)
@@ -89,7 +88,7 @@ def _io_points(lab: Lab) -> Sequence[Point]:
         rig = _rig(lab)
         measured = _at(rig, 80.0, buffer_mb)
         size = measured.settings.pages_per_read * rig.page_bytes
-        # The device is asked for nothing but these pages, so its time is theirs.
+        # The device reads nothing else, so its time is that of these pages.
         return {"disk_buffer_mb": size / MB, "io_ms_per_page": measured.loop_s / size * 8192 * 1e3}
 
     return [partial(row, buffer) for buffer in _BUFFERS_MB]
@@ -118,114 +117,6 @@ def _validation_by_memory(lab: Lab) -> Sequence[Point]:
     return [partial(rows, memory) for memory in _BUDGETS_MB]
 
 
-def _has_knee(table: Table) -> Finding:
-    rates = table.lookup("disk_buffer_mb", "tuples_per_s")
-    top = max(rates.values())
-    near = _nearest(rates, 0.93)
-    small = _nearest(rates, 0.1)
-    return Finding.of(
-        f"{small / top:.0%} of the best at 0.1 MB, {near / top:.1%} at 0.93 MB",
-        holds=small / top < 0.8 and near / top > 0.95,
-        in_shape=small < near,
-    )
-
-
-def _levels_off(table: Table) -> Finding:
-    rates = table.lookup("disk_buffer_mb", "tuples_per_s")
-    gain = max(rates.values()) / _nearest(rates, 0.93) - 1
-    return Finding.of(
-        f"a larger disk buffer than 0.93 MB gains {gain:.1%} at the most",
-        holds=gain < 0.03,
-        in_shape=gain < 0.1,
-    )
-
-
-def _nearest(values: dict[str | float, float], x: float) -> float:
-    return values[min(values, key=lambda key: abs(float(key) - x))]
-
-
-def _optimum_grows(table: Table) -> Finding:
-    optima = table.lookup("memory_mb", "disk_buffer_mb", what="measured")
-    told = ", ".join(f"{size:.2f}" for size in optima.values())
-    return Finding.of(f"{told} MB", holds=rises(optima.values()) and optima[320.0] > optima[20.0])
-
-
-def _optima_as_printed(table: Table) -> Finding:
-    found = table.lookup("memory_mb", "disk_buffer_mb", what="model")
-    off = [found[memory] / size - 1 for memory, size in _OPTIMA_MB.items()]
-    told = ", ".join(f"{found[memory]:.2f}" for memory in _OPTIMA_MB)
-    worst = max(abs(o) for o in off)
-    return Finding.of(
-        f"{told} MB by the model; off by {worst:.0%} at the most",
-        holds=worst <= 0.15,
-        in_shape=worst <= 0.5,
-    )
-
-
-def _gains(table: Table) -> dict[float, float]:
-    gains = {}
-    for memory in (float(m) for m in table.distinct("memory_mb")):
-        rates = table.lookup("disk_buffer_mb", "tuples_per_s", memory_mb=memory)
-        gains[memory] = max(rates.values()) / _nearest(rates, 0.93) - 1
-    return gains
-
-
-def _gains_as_printed(table: Table) -> Finding:
-    gains = _gains(table)
-    told = ", ".join(f"{gains[m]:.1%} in {m:g} MB" for m in _GAINS)
-    return Finding.of(
-        f"{told} (the paper: {', '.join(f'{g:.1%}' for g in _GAINS.values())})",
-        holds=all(abs(gains[m] - g) <= 0.01 for m, g in _GAINS.items()),
-        in_shape=all(gains[m] <= 0.05 for m in _GAINS),
-    )
-
-
-def _saturates(table: Table) -> Finding:
-    gains = _gains(table)
-    return Finding.of(
-        f"beyond the default disk buffer at most {max(gains.values()):.1%} more is to be had",
-        holds=max(gains.values()) <= 0.05,
-        in_shape=max(gains.values()) <= 0.1,
-    )
-
-
-def _io_falls(table: Table) -> Finding:
-    costs = table.values("io_ms_per_page")
-    return Finding.of(
-        f"{costs[0]:.3f} ms a page at 0.1 MB, {costs[5]:.3f} at 0.93 MB",
-        holds=falls(costs, 0.01) and costs[0] > 1.2 * costs[5],
-        in_shape=falls(costs, 0.01),
-    )
-
-
-def _io_levels_off(table: Table) -> Finding:
-    costs = table.values("io_ms_per_page")
-    return Finding.of(
-        f"{costs[5]:.3f} ms a page at 0.93 MB, {costs[-1]:.3f} at 7 MB",
-        holds=costs[5] < 1.1 * costs[-1],
-        in_shape=costs[5] < 1.3 * costs[-1],
-    )
-
-
-def _loses_less_than(most: float, table: Table) -> Finding:
-    ratios = table.ratios("memory_mb", "tuples_per_s", "what", "default", "optimum")
-    losses = [1 - r for r in ratios]
-    return Finding.of(
-        f"it loses {min(losses):.1%} to {max(losses):.1%} from 20 to 320 MB",
-        holds=max(losses) < most,
-        in_shape=max(losses) < 2 * most,
-    )
-
-
-def _drops(table: Table) -> Finding:
-    rates = table.where(what="measured").values("tuples_per_s")
-    return Finding.of(
-        f"{rates[0]:,.0f} tuples/s at the default, {rates[-1]:,.0f} at 14 of 20 MB",
-        holds=rates[-1] < 0.5 * rates[0] and falls(rates[1:], 0.02),
-        in_shape=rates[-1] < rates[0],
-    )
-
-
 def _draw_grid(canvas: Canvas, table: Table) -> None:
     lines = Lines(
         "disk_buffer_mb",
@@ -237,11 +128,11 @@ def _draw_grid(canvas: Canvas, table: Table) -> None:
     )
     axes = canvas.add_subplot()
     lines.draw(axes, table)
-    axes.axvline(0.93, color="#c1121f", linewidth=1, linestyle=":", label="default, 0.93 MB")
-    for memory, size in _OPTIMA_MB.items():
+    axes.axvline(0.93, color=STATED, linewidth=1, linestyle=":", label="default, 0.93 MB")
+    for memory, size in findings.OPTIMA_MB.items():
         rates = table.lookup("disk_buffer_mb", "tuples_per_s", memory_mb=memory)
         y = float(np.interp(size, [float(b) for b in rates], list(rates.values())))
-        axes.plot([size], [y], "D", color="#c1121f", markerfacecolor="none", markersize=9)
+        state(axes, [Stated(size, y)])
     legend(axes)
 
 
@@ -258,12 +149,12 @@ FIGURES = (
             Claim(
                 "The rate grows steeply up to a knee.",
                 "section 4.1, figure 5",
-                _has_knee,
+                findings.has_knee,
             ),
             Claim(
                 "Beyond the knee a larger disk buffer gains only a little.",
                 "section 4.1, figure 5",
-                _levels_off,
+                findings.levels_off,
             ),
         ),
         note="As in the paper the axis does not begin at zero.",
@@ -279,24 +170,24 @@ FIGURES = (
             "memory M (MB)",
             "best disk buffer (MB)",
             "what",
-            stated=[Stated(m, b, f"{b:g}") for m, b in _OPTIMA_MB.items()],
+            stated=[Stated(m, b, f"{b:g}") for m, b in findings.OPTIMA_MB.items()],
         ),
         (
             Claim(
                 "The best disk buffer grows with the budget.",
                 "section 4.3, figure 6",
-                _optimum_grows,
+                findings.optimum_grows,
             ),
             Claim(
                 "It is 0.93, 1.35, 1.91 and 2.63 MB in 20, 40, 80 and 160 MB.",
                 "section 4.4, figures 6 and 7",
-                _optima_as_printed,
-                why="The rate is flat around its maximum: there a page more or less, and whether "
-                "R's pages come out even, decide.",
+                findings.optima_as_printed,
+                why="The rate is flat around its maximum: there one page more or less decides, and "
+                "whether R's pages divide evenly into reads.",
             ),
         ),
-        note="Measured: the best of a grid. The emulated disk's overhead was chosen by the first "
-        "of the paper's four values; the other three follow.",
+        note="Measured: the best of a grid. The emulated disk's overhead was chosen to match the "
+        "first of the paper's four values; the other three follow from it.",
         needs_clock=True,
     ),
     Figure(
@@ -309,16 +200,16 @@ FIGURES = (
             Claim(
                 "Every budget shows saturation.",
                 "section 4.4, figure 7",
-                _saturates,
+                findings.saturates,
             ),
             Claim(
                 "The best disk buffer gains 0.4 %, 1.17 % and 1.78 % over the default in 40, 80 "
                 "and 160 MB.",
                 "section 4.4, figure 7",
-                _gains_as_printed,
+                findings.gains_as_printed,
             ),
         ),
-        note="Diamonds: the optima that the paper states, on our curves.",
+        note="Diamonds: the optima that the paper states, drawn on our curves.",
     ),
     Figure(
         PAPER,
@@ -330,12 +221,12 @@ FIGURES = (
             Claim(
                 "With a small disk buffer a page costs more, and less as it grows.",
                 "section 4.4, figure 8",
-                _io_falls,
+                findings.io_falls,
             ),
             Claim(
                 "After a while a larger disk buffer hardly lowers the cost.",
                 "section 4.4, figure 8",
-                _io_levels_off,
+                findings.io_levels_off,
             ),
         ),
         needs_clock=True,
@@ -351,14 +242,14 @@ FIGURES = (
                 "With the default disk buffer the rate is less than 3 % below the optimum, from "
                 "20 to 320 MB.",
                 "section 5, figure 9",
-                partial(_loses_less_than, 0.03),
+                partial(findings.loses_less_than, 0.03),
             ),
             Claim(
                 "The default is less than 2 % worse than the optimum.",
                 "section 7, figure 9",
-                partial(_loses_less_than, 0.02),
-                why="It is, up to 80 MB. By the equation the loss grows with the budget, and the "
-                "paper itself has 3 % elsewhere.",
+                partial(findings.loses_less_than, 0.02),
+                why="It is less than 2 % up to 80 MB. By the equation the loss grows with the "
+                "budget, and the paper itself states 3 % elsewhere.",
             ),
         ),
     ),
@@ -377,7 +268,7 @@ FIGURES = (
             Claim(
                 "The rate stays high while the disk buffer is small and drops when it grows.",
                 "section 4.5, figure 10(a)",
-                _drops,
+                findings.drops,
             ),
         ),
         needs_clock=True,

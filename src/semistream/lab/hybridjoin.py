@@ -8,14 +8,14 @@ from matplotlib.figure import Figure as Canvas
 
 from semistream.budget.meshjoin import MeshJoinSettings
 from semistream.budget.split import Split
-from semistream.lab.charts import Lines, Validation, finish
-from semistream.lab.claims import Claim, Finding, Row, Table, falls, has_peak, rises
+from semistream.lab.charts import MAIN, SECOND, Lines, Stated, Validation, finish, state
+from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.common import MB, ahead, models_track, rate_row
 from semistream.lab.figures import Figure, Lab, Point
+from semistream.lab.findings import hybridjoin as findings
+from semistream.lab.latency import latency_at_full_speed, latency_at_rate
 from semistream.lab.rig import Rig
-from semistream.lab.sojourn import stay_at_full_speed, stay_at_rate
 from semistream.workload.bursty import VirtualStreams
-from semistream.workload.selfsimilar import hurst_by_range, hurst_by_variance
 from semistream.workload.synthetic import Synthetic
 
 PAPER = "hybridjoin"
@@ -27,13 +27,10 @@ BUDGETS_MB = (50.0, 100.0, 150.0, 200.0, 250.0)
 _MEMORY = 50 * MB
 _PAGES_OF_R, _SEGMENT_PAGES = 16_000, 20
 _STEPS = 65_536
-_RATES = (75.0, 100.0, 125.0, 250.0, 500.0, 1000.0, 2000.0)
-_AT_RATES = {"HYBRIDJOIN, 125 tuples/s": 125.0, "HYBRIDJOIN, 2,000 tuples/s": 2000.0}
-_ONE_PAGE = "HYBRIDJOIN, 125 tuples/s, one page at a time"
 
 
 def skewed(lab: Lab, rows: float = ROWS, exponent: float = 1.0) -> Rig:
-    """Return the rig of table 2: R sorted by how often the stream asks for a row."""
+    """Return the rig of table 2: R sorted by how often the stream requests a row."""
 
     def make(times: float) -> Synthetic:
         return Synthetic(int(rows / times), exponent, by_frequency=True, seed=lab.seed)
@@ -46,7 +43,7 @@ def _use_points(lab: Lab) -> Sequence[Point]:
         workload = skewed(lab).workload
         sampled = 2_000_000
         keys = workload.stream_rows(0, sampled).column("k").to_numpy()
-        # R of the figure's 16,000 pages, each of as many rows.
+        # R has 16,000 pages in the figure, all with the same number of rows.
         pages = keys * _PAGES_OF_R // workload.relation_rows
         counts = np.bincount(pages, minlength=_PAGES_OF_R)
         found: list[Row] = []
@@ -56,15 +53,6 @@ def _use_points(lab: Lab) -> Sequence[Point]:
         return found
 
     return [rows]
-
-
-def _use_falls(table: Table) -> Finding:
-    uses = table.values("uses_per_million")
-    return Finding.of(
-        f"{uses[0]:,.0f} uses per million tuples near the beginning, {uses[-1]:,.0f} at the end",
-        holds=uses[0] > 10 * uses[-1] and falls(uses[::4], 0.1),
-        in_shape=uses[0] > uses[-1],
-    )
 
 
 def _buffer_points(lab: Lab) -> Sequence[Point]:
@@ -81,39 +69,14 @@ def _buffer_points(lab: Lab) -> Sequence[Point]:
     return [partial(row, size) for size in (0.08, 0.16, 0.33, 0.65, 1.3, 2.6, 5.2, 8, 12, 18, 26)]
 
 
-def _peak_by_buffer(table: Table) -> Finding:
-    rates = table.values("tuples_per_s")
-    best = table.values("disk_buffer_mb")[rates.index(max(rates))]
-    return Finding.of(
-        f"most at {best:.2f} MB; {rates[0] / max(rates):.0%} of that at the smallest, "
-        f"{rates[-1] / max(rates):.0%} at the largest",
-        holds=has_peak(rates, 0.1),
-        in_shape=has_peak(rates),
-    )
-
-
-def _more_match(table: Table) -> Finding:
-    served = table.values("tuples_per_loop")
-    best = table.values("tuples_per_s").index(max(table.values("tuples_per_s")))
-    return Finding.of(
-        f"from {served[0]:,.0f} tuples a loop to {served[best]:,.0f} where the rate is best",
-        holds=rises(served[: best + 1], 0.01),
-    )
-
-
-def _io_grows(table: Table) -> Finding:
-    costs = table.values("io_ms_per_loop")
-    return Finding.of(f"from {costs[0]:.1f} to {costs[-1]:.0f} ms a loop", holds=rises(costs, 0.01))
-
-
 def _draw_buffer(canvas: Canvas, table: Table) -> None:
     axes = canvas.add_subplot()
     x = table.values("disk_buffer_mb")
-    axes.plot(x, table.values("tuples_per_s"), "o-", color="#e07a1f", label="service rate")
+    axes.plot(x, table.values("tuples_per_s"), "o-", color=SECOND, label="service rate")
     finish(axes, "disk buffer (MB), log", "service rate (tuples/s)", log_x=True)
     axes.set_ylim(bottom=0)
     other = axes.twinx()
-    other.plot(x, table.values("io_ms_per_loop"), "s--", color="#1b6ca8", label="I/O cost")
+    other.plot(x, table.values("io_ms_per_loop"), "s--", color=MAIN, label="I/O cost")
     other.set_ylabel("I/O cost (ms per loop)")
     other.set_ylim(bottom=0)
     other.spines["top"].set_visible(False)
@@ -141,15 +104,6 @@ def _sales_points(lab: Lab) -> Sequence[Point]:
     return [rows]
 
 
-def _eighty_twenty(table: Table) -> Finding:
-    sales = table.lookup("products_percent", "sales_percent")[20.0]
-    return Finding.of(
-        f"20 % of the products have {sales:.0f} % of the sales",
-        holds=75 <= sales <= 85,
-        in_shape=sales > 50,
-    )
-
-
 def _flow_points(lab: Lab) -> Sequence[Point]:
     def rows() -> list[Row]:
         flow = VirtualStreams(np.random.default_rng(lab.seed)).advance(_STEPS)
@@ -158,37 +112,12 @@ def _flow_points(lab: Lab) -> Sequence[Point]:
     return [rows]
 
 
-def _is_bursty(table: Table) -> Finding:
-    flow = np.array(table.values("tuples"))
-    minutes = flow.reshape(-1, 64).mean(axis=1)
-    return Finding.of(
-        f"over 64 steps, from {minutes.min() / flow.mean():.2f} to "
-        f"{minutes.max() / flow.mean():.2f} times the mean",
-        holds=bool(minutes.max() > 1.5 * flow.mean() and minutes.min() < 0.5 * flow.mean()),
-    )
-
-
-def _is_self_similar(table: Table) -> Finding:
-    flow = np.array(table.values("tuples"))
-    scales = [1 << i for i in range(11)]
-    by_variance, by_range = hurst_by_variance(flow, scales), hurst_by_range(flow, scales)
-    beyond = hurst_by_variance(flow, [1024, 2048, 4096])
-    shuffled = hurst_by_variance(np.random.default_rng(1).permutation(flow), scales)
-    found = min(by_variance, by_range)
-    return Finding.of(
-        f"Hurst parameter up to 1,024 steps {by_variance:.2f} (variances), {by_range:.2f} "
-        f"(ranges), beyond that {beyond:.2f}; the same steps shuffled: {shuffled:.2f}",
-        holds=found > 0.65 and beyond > 0.65 and shuffled < 0.6,
-        in_shape=found > 0.65 and shuffled < 0.6,
-    )
-
-
 def _draw_flow(canvas: Canvas, table: Table) -> None:
     flow = np.array(table.values("tuples"))
     panels = canvas.subplots(3, 1)
     for axes, group in zip(panels, (1, 16, 256), strict=True):
         shown = flow[: group * 256].reshape(-1, group).mean(axis=1)
-        axes.fill_between(range(256), shown, step="mid", color="#1b6ca8", linewidth=0)
+        axes.fill_between(range(256), shown, step="mid", color=MAIN, linewidth=0)
         finish(axes, "", "tuples/step")
         axes.set_title(f"256 points of {group} step{'s' * (group > 1)} each", fontsize=8)
         axes.set_xlim(0, 255)
@@ -198,15 +127,12 @@ def _draw_flow(canvas: Canvas, table: Table) -> None:
 def _draw_sales(canvas: Canvas, table: Table) -> None:
     left, right = canvas.subplots(1, 2)
     x = table.values("products_percent")
-    left.plot(x, table.values("sales_per_product"), "o-", color="#1b6ca8", markersize=4)
+    left.plot(x, table.values("sales_per_product"), "o-", color=MAIN, markersize=4)
     finish(left, "product, by rank (% of all products)", "sales of the product, log", log_y=True)
-    right.plot(x, table.values("sales_percent"), "o-", color="#1b6ca8", markersize=4)
-    right.plot(
-        [20], [80], "D", color="#c1121f", markerfacecolor="none", markersize=9, label="80/20 rule"
-    )
+    right.plot(x, table.values("sales_percent"), "o-", color=MAIN, markersize=4)
+    state(right, [Stated(20, 80, "80/20 rule")])
     finish(right, "most sold products (% of all)", "share of the sales (%)")
     right.set_ylim(0, 101)
-    right.legend(fontsize=8, frameon=False)
 
 
 def _processing_points(lab: Lab) -> Sequence[Point]:
@@ -214,31 +140,16 @@ def _processing_points(lab: Lab) -> Sequence[Point]:
         rig = skewed(lab, rows)
         if algorithm == "meshjoin":
             split = rig.tuned(algorithm, _MEMORY).split
-            stay = stay_at_full_speed(rig, algorithm, _MEMORY, split)
+            latency = latency_at_full_speed(rig, algorithm, _MEMORY, split)
         else:
-            one_page = algorithm == _ONE_PAGE
+            one_page = algorithm == findings.ONE_PAGE
             split = Split(1) if one_page else rig.tuned("hybridjoin", _MEMORY).split
-            rate = _AT_RATES.get(algorithm, 125.0)
-            stay = stay_at_rate(rig, "hybridjoin", _MEMORY, split, rate, seconds=60.0)
-        return {"rows_millions": rows / 1e6, "algorithm": algorithm, "seconds": stay.mean_s}
+            rate = findings.AT_RATES.get(algorithm, 125.0)
+            latency = latency_at_rate(rig, "hybridjoin", _MEMORY, split, rate, seconds=60.0)
+        return {"rows_millions": rows / 1e6, "algorithm": algorithm, "seconds": latency.mean_s}
 
-    names = ("meshjoin", *_AT_RATES, _ONE_PAGE)
+    names = ("meshjoin", *findings.AT_RATES, findings.ONE_PAGE)
     return [partial(row, size, name) for name in names for size in SIZES]
-
-
-def _stays_less(table: Table) -> Finding:
-    ratios = {
-        name: table.ratios("rows_millions", "seconds", "algorithm", "meshjoin", name)
-        for name in (*_AT_RATES, _ONE_PAGE)
-    }
-    slow, fast = (ratios[name] for name in _AT_RATES)
-    return Finding.of(
-        f"MESHJOIN's is {min(slow):.1f} to {max(slow):.1f} times HYBRIDJOIN's at 125 per second, "
-        f"{min(ratios[_ONE_PAGE]):.0f} to {max(ratios[_ONE_PAGE]):.0f} times if that reads one "
-        f"page at a time, but {min(fast):.1f} to {max(fast):.1f} times at 2,000",
-        holds=min(slow) >= 2 and min(fast) >= 2,
-        in_shape=min(slow) > 1.2 and min(fast) > 0.8,
-    )
 
 
 def _waiting_points(lab: Lab) -> Sequence[Point]:
@@ -249,38 +160,11 @@ def _waiting_points(lab: Lab) -> Sequence[Point]:
         if isinstance(tuned.settings, MeshJoinSettings):
             entering = tuned.settings.tuples_per_read
             seconds = 2 * tuned.settings.places / rate
-        stay = stay_at_rate(rig, algorithm, _MEMORY, tuned.split, rate, seconds, entering)
-        return {"arrivals_per_s": rate, "algorithm": algorithm, "seconds": stay.mean_s}
+        latency = latency_at_rate(rig, algorithm, _MEMORY, tuned.split, rate, seconds, entering)
+        return {"arrivals_per_s": rate, "algorithm": algorithm, "seconds": latency.mean_s}
 
     names = ("meshjoin", "hybridjoin", "inlj")
-    return [partial(row, rate, name) for name in names for rate in _RATES]
-
-
-def _meshjoin_waits(table: Table) -> Finding:
-    ratios = table.ratios("arrivals_per_s", "seconds", "algorithm", "meshjoin", "hybridjoin")
-    return Finding.of(
-        f"{min(ratios):,.0f} to {max(ratios):,.0f} times as long", holds=min(ratios) > 1
-    )
-
-
-def _inlj_falls_behind(table: Table) -> Finding:
-    waits = table.lookup("arrivals_per_s", "seconds", algorithm="inlj")
-    return Finding.of(
-        f"{waits[75.0] * 1e3:.0f} ms at 75 per second, {waits[250.0]:.1f} s at 250, "
-        f"{waits[2000.0]:.1f} s at 2,000, and growing as long as it runs",
-        holds=waits[2000.0] > 100 * waits[75.0] and rises(list(waits.values())[2:]),
-        in_shape=waits[2000.0] > waits[75.0],
-    )
-
-
-def _inlj_first(table: Table) -> Finding:
-    ratios = table.ratios("arrivals_per_s", "seconds", "algorithm", "hybridjoin", "inlj")
-    told = ", ".join(f"{r:.2g} at {rate:g}" for r, rate in zip(ratios, _RATES[:3], strict=False))
-    return Finding.of(
-        f"times as long as INLJ: {told} per second",
-        holds=min(ratios[:3]) > 1,
-        in_shape=ratios[0] > 1,
-    )
+    return [partial(row, rate, name) for name in names for rate in findings.RATES]
 
 
 def _size_points(lab: Lab) -> Sequence[Point]:
@@ -297,14 +181,6 @@ def _memory_points(lab: Lab) -> Sequence[Point]:
 
     names = ("meshjoin", "hybridjoin", "inlj")
     return [partial(rows, memory, name) for name in names for memory in BUDGETS_MB]
-
-
-def _gain_shrinks(table: Table) -> Finding:
-    gains = table.ratios("rows_millions", "tuples_per_s", "algorithm", "hybridjoin", "meshjoin")
-    told = ", ".join(f"{g:.2f}" for g in gains)
-    return Finding.of(
-        f"{told} times MESHJOIN as R grows", holds=falls(gains, 0.02), in_shape=gains[-1] < gains[0]
-    )
 
 
 def validation_points(
@@ -326,10 +202,10 @@ def validation_points(
 
 
 _ABOUT_EQUAL = (
-    "HYBRIDJOIN's slots are free again once their tuples have met their page, but each load costs "
-    "a seek. With R sorted by frequency one load has most of the stream, and its slots are filled "
-    "again by tuples that have just missed it. On this disk the two come out about equal; with "
-    "popular rows anywhere in R HYBRIDJOIN is ahead (see the summary)."
+    "HYBRIDJOIN's slots are free again once their tuples are resolved, but each load costs a seek. "
+    "With R sorted by frequency one load resolves most of the stream, and its slots are filled "
+    "again by tuples that have just missed it. On this disk the two are about equal; with popular "
+    "rows anywhere in R HYBRIDJOIN is ahead (see the summary)."
 )
 _RATE = "service rate (tuples/s)"
 BY_SIZE = Lines(
@@ -350,7 +226,7 @@ FIGURES = (
     Figure(
         PAPER,
         "3",
-        "How often 20 pages of R are asked for, by where they lie; Zipf 1",
+        "How often 20 pages of R are requested, by their position in R; Zipf 1",
         _use_points,
         Lines(
             "page",
@@ -362,9 +238,10 @@ FIGURES = (
         ),
         (
             Claim(
-                "Pages are used less and less towards the end of R, so a scan reads most in vain.",
+                "Pages are used less and less towards the end of R, so a scan reads most of them "
+                "for few tuples.",
                 "section 3, figure 3",
-                _use_falls,
+                findings.use_falls,
             ),
         ),
         medium="generated stream",
@@ -379,17 +256,17 @@ FIGURES = (
             Claim(
                 "The rate grows with the disk buffer up to some size and falls after it.",
                 "section 4.5, figure 6",
-                _peak_by_buffer,
+                findings.peak_by_buffer,
             ),
             Claim(
                 "At first it grows because more of the queue matches what is read.",
                 "section 4.5, figure 6",
-                _more_match,
+                findings.more_match,
             ),
             Claim(
                 "The I/O cost of a loop grows with the disk buffer.",
                 "section 4.5, figure 6",
-                _io_grows,
+                findings.io_grows,
             ),
         ),
     ),
@@ -403,9 +280,10 @@ FIGURES = (
             Claim(
                 "A power law with exponent 1 gives 20 % of the products 80 % of the sales.",
                 "section 5, figure 8",
-                _eighty_twenty,
-                why="Over n products exponent 1 gives the first fifth a share of 1 − 1.6/ln n or "
-                "so: 87 % of 200,000, 89 % of 2 million. A share of 80 % is what 1,750 have.",
+                findings.eighty_twenty,
+                why="Over n products exponent 1 gives the first fifth a share of about "
+                "1 − 1.6/ln n: 87 % for 200,000 products, 89 % for 2 million. It is 80 % for 1,750 "
+                "products.",
             ),
         ),
         medium="generated stream",
@@ -417,13 +295,15 @@ FIGURES = (
         _flow_points,
         _draw_flow,
         (
-            Claim("The flow varies with time, in bursts.", "section 5, figure 9", _is_bursty),
+            Claim(
+                "The flow varies with time, in bursts.", "section 5, figure 9", findings.is_bursty
+            ),
             Claim(
                 "The flow is self-similar.",
                 "section 5, figure 9",
-                _is_self_similar,
-                why="No stream switches less often than every 1,024 steps; beyond that there is "
-                "nothing that could make bursts.",
+                findings.is_self_similar,
+                why="Every stream switches at least once in 1,024 steps; beyond that nothing makes "
+                "bursts.",
             ),
         ),
         medium="generated stream",
@@ -447,27 +327,27 @@ FIGURES = (
             Claim(
                 "A tuple's processing time is far shorter with HYBRIDJOIN than with MESHJOIN.",
                 "section 6.2.1, figure 10(a)",
-                _stays_less,
-                why="With a disk buffer tuned for the greatest rate a load takes long, and tuples "
-                "wait for several. And the more arrive, the more a queue served oldest first comes "
-                "to be a turn of all of R too, with a seek for each load: by Little's law a full "
-                "room keeps a tuple for places/rate.",
+                findings.latency_is_lower,
+                why="With a disk buffer tuned for the highest rate a load takes long, and tuples "
+                "wait for several loads. The more tuples arrive, the more a queue served oldest "
+                "first resembles a cycle over all of R, with a seek for each load: by Little's law "
+                "the latency in a full window is slots/rate.",
             ),
         ),
-        note="MESHJOIN: tuples are always there, so none waits for others. HYBRIDJOIN: as many "
-        "arrive as at the ends of the paper's table 2.",
+        note="MESHJOIN always finds tuples to read, so none waits for others. HYBRIDJOIN: with the "
+        "lowest and the highest arrival rate of the paper's table 2.",
         needs_clock=True,
     ),
     Figure(
         PAPER,
         "10b",
-        "Time from arrival to result by arrival rate; R of 2M rows, 50 MB",
+        "Latency by arrival rate; R of 2M rows, 50 MB",
         _waiting_points,
         Lines(
             "arrivals_per_s",
             "seconds",
             "arrivals (tuples/s), log",
-            "mean time to the result (s), log",
+            "mean latency (s), log",
             "algorithm",
             log_x=True,
             log_y=True,
@@ -477,23 +357,23 @@ FIGURES = (
             Claim(
                 "MESHJOIN lets tuples wait longer than HYBRIDJOIN.",
                 "section 6.2.1, figure 10(b)",
-                _meshjoin_waits,
+                findings.meshjoin_waits,
             ),
             Claim(
                 "INLJ falls behind, the more so the faster the stream.",
                 "section 6.2.1, figure 10(b)",
-                _inlj_falls_behind,
+                findings.inlj_falls_behind,
             ),
             Claim(
                 "Below some 150 tuples per second HYBRIDJOIN is slower than INLJ.",
                 "section 6.2.1, figure 10(b)",
-                _inlj_first,
+                findings.inlj_first,
                 why="INLJ serves 118 per second on this disk; from there on it falls behind.",
             ),
         ),
-        note="The paper shows waiting alone; here it is all of the time to the result. MESHJOIN "
-        "waits for its next w tuples, as in the paper; at quick scale its window, and so its "
-        "waiting time, is a tenth of the paper's. INLJ's is that of a run of 60 s.",
+        note="The paper shows waiting time alone; here it is the whole latency. MESHJOIN waits for "
+        "its next w tuples, as in the paper; at quick scale its window, and so its waiting time, "
+        "is a tenth of the paper's. INLJ's latency is that of a run of 60 s.",
         needs_clock=True,
     ),
     Figure(
@@ -517,8 +397,8 @@ FIGURES = (
             Claim(
                 "Its lead is largest for a small R and shrinks as R grows.",
                 "section 6.2.1, figure 10(c)",
-                _gain_shrinks,
-                why="In this miniature there is hardly a lead to shrink; see the claim before.",
+                findings.gain_shrinks,
+                why="In this miniature there is hardly a lead to shrink; see the claim above.",
             ),
         ),
     ),
@@ -553,12 +433,12 @@ FIGURES = (
                 "Predicted and measured cost are close, for all three.",
                 "section 6.2.2, figure 11",
                 models_track,
-                why="HYBRIDJOIN's first load has most of the stream, and when it is read varies; "
-                "the model has it read evenly.",
+                why="HYBRIDJOIN's most popular load resolves most of the stream and is read at "
+                "varying intervals; the model assumes even intervals.",
             ),
         ),
-        note="The models are ours, which derive what the paper's equation 2 fits; see "
-        "docs/model-validation.md for the equations as printed.",
+        note="The models are ours: they derive the number that the paper's equation 2 fits to "
+        "measurements. docs/model-validation.md compares with the equations as printed.",
         needs_clock=True,
     ),
 )

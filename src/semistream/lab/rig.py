@@ -29,6 +29,7 @@ from semistream.advice.choice import Advisor
 from semistream.advice.measure import Harness, Measured, Period
 from semistream.advice.situation import demand_in, reader_for
 from semistream.budget.rowsizes import Widths
+from semistream.budget.rules import EQUAL_PARTS
 from semistream.budget.split import USUAL, Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Conditions, Layout
@@ -40,8 +41,8 @@ from semistream.cost.tuning import Tuned, evaluate, tune
 from semistream.joins.frontstage import POLICY
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.opened import Opened
-from semistream.joins.operator import StreamJoin
 from semistream.joins.registry import ALGORITHMS, Algorithm, make_operator
+from semistream.joins.streamjoin import JoinTask, StreamJoin
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.relation.build import build_relation
 from semistream.relation.device import EmulatedDevice, Reading
@@ -351,8 +352,8 @@ def _make_join(
 ) -> StreamJoin:
     """Return a join of the registry, or X-HYBRIDJOIN with both parts of one size."""
     if algorithm == UNTUNED:
-        tactic = XHybridJoin(has_equal_parts=True)
-        return IndexJoin(relation, spec, budget_bytes, tactic, partition, None, split, opened)
+        task = JoinTask(relation, spec, budget_bytes, partition, split, opened)
+        return IndexJoin(task, EQUAL_PARTS, XHybridJoin)
     return make_operator(algorithm, relation, spec, budget_bytes, partition, split, opened)
 
 

@@ -34,9 +34,9 @@ from semistream.relation.build import build_relation
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns, resolve
-from semistream.workload.paper import PAYLOAD, PaperWorkload
+from semistream.workload.synthetic import Synthetic
 
-ADDED = PAYLOAD[:2]
+ADDED = ["c0", "c1"]
 SHARES = (0.01, 0.02, 0.05, 0.1)
 EXPONENTS = (0.0, 0.5, 1.0, 1.2)
 BUFFERS = (0.25, 1.0, 2.0)  # disk buffers, as multiples of the usual one
@@ -131,7 +131,7 @@ class Bench:
     """A relation, a device and the ways to measure joins on it."""
 
     relation: Relation
-    workload: PaperWorkload
+    workload: Synthetic
     device: str | None = None  # emulated; the real one otherwise
     calibration: Calibration | None = None
     warm_cycles: float = 4  # of R, before the clock counts
@@ -147,7 +147,7 @@ class Bench:
         cls, folder: Path, rows: int, device: str | None, seed: int = 7, **options: float
     ) -> "Bench":
         """Build the first paper's relation with this number of rows."""
-        workload = PaperWorkload(relation_rows=rows, seed=seed)
+        workload = Synthetic(rows, seed=seed, in_columns=True)
         page_size = "64KiB" if rows >= 300_000 else "8KiB"
         relation = build_relation(
             workload.relation(), folder / "r.rel", key="k", partitions=1, page_size=page_size
@@ -157,7 +157,7 @@ class Bench:
     @cached_property
     def spec(self) -> JoinSpec:
         """The join that is measured: two columns are added."""
-        schema = next(self.workload.endless(0.0, 1)).schema
+        schema = self.workload.stream_schema
         return resolve(self.relation, schema, how="inner", columns=ADDED)
 
     @cached_property

@@ -1,7 +1,7 @@
-"""The figures of `xhybridjoin.txt`: a part of the disk buffer that stays, and how large to make it.
+"""The figures of `xhybridjoin.txt`: a pinned part of the disk buffer, and its best size.
 
-R lies sorted by how often the stream asks for a row, as in the paper. X-HYBRIDJOIN without tuning
-has as many pinned pages as HYBRIDJOIN's disk buffer has.
+R is stored sorted by how often the stream requests a row, as in the paper. X-HYBRIDJOIN without
+tuning pins as many pages as HYBRIDJOIN's disk buffer has.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,10 @@ from matplotlib.figure import Figure as Canvas
 
 from semistream.budget.split import Split
 from semistream.lab.charts import Lines, Stated, Validation, finish
-from semistream.lab.claims import Claim, Finding, Row, Table, has_peak, rises
+from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.common import MB, models_track, rate_row
 from semistream.lab.figures import Figure, Lab, Point
+from semistream.lab.findings import xhybridjoin as findings
 from semistream.lab.hybridjoin import (
     BUDGETS_MB,
     BY_MEMORY,
@@ -28,11 +29,9 @@ from semistream.lab.rig import UNTUNED, Rig
 
 PAPER = "xhybridjoin"
 _MEMORY = 50 * MB
-_LINES = ("meshjoin", "rmeshjoin", "hybridjoin", UNTUNED)
-_OTHERS = _LINES[:3]
+_LINES = (*findings.OTHERS, UNTUNED)
 # Beyond half of R's size nearly all of R is pinned.
 _TUNED_BUDGETS_MB = (25.0, 50.0, 75.0, 100.0, 125.0)
-_EXPONENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _LOOPS = 4_000
 _SWAPPED_MB = (0.6, 1.2, 2.4, 4.0, 6.0, 10.0, 16.0)
 _PINNED_MB = (0.0, 0.6, 1.2, 2.5, 5.0, 10.0, 16.0, 24.0)
@@ -57,7 +56,7 @@ def _skew_points(lab: Lab) -> Sequence[Point]:
         rig = skewed(lab, exponent=exponent)
         return rate_row(rig, algorithm, _MEMORY, exponent=exponent)
 
-    return [partial(rows, exponent, name) for name in _LINES for exponent in _EXPONENTS]
+    return [partial(rows, exponent, name) for name in _LINES for exponent in findings.EXPONENTS]
 
 
 def _pinned_points(lab: Lab) -> Sequence[Point]:
@@ -128,134 +127,6 @@ def _tuned_by_memory(lab: Lab) -> Sequence[Point]:
     return [partial(row, m, what) for what in ("tuned", "untuned") for m in _TUNED_BUDGETS_MB]
 
 
-def _leads(x: str, table: Table) -> list[float]:
-    """Return X-HYBRIDJOIN's rate over the best of the others', along x."""
-    lines = [table.ratios(x, "tuples_per_s", "algorithm", UNTUNED, name) for name in _OTHERS]
-    return [min(leads) for leads in zip(*lines, strict=True)]
-
-
-def _ahead_of_all(x: str, table: Table) -> Finding:
-    leads = _leads(x, table)
-    return Finding.of(
-        f"{min(leads):.2f} to {max(leads):.2f} times the next",
-        holds=min(leads) >= 1.1,
-        in_shape=min(leads) > 1,
-    )
-
-
-def _slightly_ahead(table: Table) -> Finding:
-    ratios = [
-        ratio
-        for name in ("meshjoin", "rmeshjoin")
-        for ratio in table.ratios("memory_mb", "tuples_per_s", "algorithm", "hybridjoin", name)
-    ]
-    return Finding.of(
-        f"{min(ratios):.2f} to {max(ratios):.2f} times",
-        holds=min(ratios) > 1,
-        in_shape=float(np.median(ratios)) > 1 and min(ratios) > 0.95,
-    )
-
-
-def _of_the_way(table: Table) -> Finding:
-    shares = table.ratios("rows_millions", "tuples_per_s", "algorithm", "hybridjoin", UNTUNED)
-    return Finding.of(
-        f"{shares[0]:.0%} of X-HYBRIDJOIN's at 0.5 million rows, {shares[-1]:.0%} at 8 million",
-        holds=abs(shares[0] - 0.7) <= 0.1 and abs(shares[-1] - 0.5) <= 0.1,
-        in_shape=shares[-1] < shares[0] < 1,
-    )
-
-
-def _ahead_but_at_zero(table: Table) -> Finding:
-    leads = dict(zip(_EXPONENTS, _leads("exponent", table), strict=True))
-    skewed_leads = [lead for exponent, lead in leads.items() if exponent > 0]
-    return Finding.of(
-        "times the next: "
-        + ", ".join(f"{lead:.2f} at {exponent:g}" for exponent, lead in leads.items()),
-        holds=min(skewed_leads) > 1,
-        in_shape=all(lead > 1 for exponent, lead in leads.items() if exponent >= 0.6),
-    )
-
-
-def _more_with_skew(table: Table) -> Finding:
-    leads = _leads("exponent", table)
-    return Finding.of(
-        f"from {leads[1]:.2f} at 0.2 to {leads[-1]:.2f} times the next at 1",
-        holds=rises(leads, 0.02),
-        in_shape=leads[-1] > leads[0],
-    )
-
-
-def _behind_at_zero(table: Table) -> Finding:
-    found = table.lookup("algorithm", "tuples_per_s", exponent=0.0)
-    share = found[UNTUNED] / found["meshjoin"]
-    return Finding.of(f"{share:.2f} times MESHJOIN's rate", holds=share < 1)
-
-
-def _pinned_serve(table: Table) -> Finding:
-    found = table.lookup("memory_mb", "tuples_millions")
-    return Finding.of(
-        f"{found[50.0]:.2f} million tuples in 50 MB, {found[250.0]:.2f} million in 250 MB "
-        "(the paper: 0.4 and more than 2)",
-        holds=abs(found[50.0] / 0.4 - 1) <= 0.25 and found[250.0] >= 2,
-        in_shape=found[250.0] >= 3 * found[50.0],
-    )
-
-
-def _has_summit(part: str, table: Table) -> Finding:
-    """Judge whether along one part the rate has its peak inside, for every size of the other."""
-    other = "pinned_mb" if part == "swapped_mb" else "swapped_mb"
-    lines = [table.where(**{other: size}).values("tuples_per_s") for size in table.distinct(other)]
-    inside = sum(has_peak(line) for line in lines)
-    best = max(table, key=lambda row: float(row["tuples_per_s"]))
-    return Finding.of(
-        f"along {inside} of {len(lines)} lines; most in all at {best[part]:g} MB",
-        holds=inside == len(lines),
-        in_shape=inside > len(lines) / 2,
-    )
-
-
-def _saves_reading(table: Table) -> Finding:
-    leads = table.ratios("memory_mb", "tuples_per_s", "algorithm", UNTUNED, "hybridjoin")
-    saved = [1 - 1 / lead for lead in leads]
-    return Finding.of(
-        f"{min(saved):.0%} to {max(saved):.0%} of the disk's time for a tuple",
-        holds=min(saved) >= 0.25 and max(saved) <= 0.45,
-        in_shape=min(saved) >= 0.25,
-    )
-
-
-def _rises_fast(table: Table) -> Finding:
-    rates = table.lookup("pinned_mb", "tuples_per_s", swapped_mb=4.0)
-    gain = rates[2.5] / rates[0.0]
-    kept = rates[24.0] / max(rates.values())
-    return Finding.of(
-        f"with 4 MB swappable, 2.5 MB pinned make it {gain:.1f} times as fast; with 24 MB "
-        f"{kept:.0%} of the best is left",
-        holds=gain >= 2 and kept >= 0.7,
-        in_shape=gain > 1.2,
-    )
-
-
-def _close(x: str, table: Table) -> Finding:
-    ratios = table.ratios(x, "tuples_per_s", "what", "model", "measured")
-    errors = [abs(r - 1) for r in ratios]
-    measured = table.where(what="measured").values("tuples_per_s")
-    return Finding.of(
-        f"mean deviation {np.mean(errors):.1%}, worst {max(errors):.1%}",
-        holds=bool(np.mean(errors) <= 0.01) and has_peak(measured),
-        in_shape=bool(np.mean(errors) <= 0.1),
-    )
-
-
-def _tuning_pays(x: str, table: Table) -> Finding:
-    ratios = table.ratios(x, "tuples_per_s", "what", "tuned", "untuned")
-    return Finding.of(
-        f"{min(ratios):.2f} to {max(ratios):.2f} times",
-        holds=min(ratios) >= 1.1,
-        in_shape=min(ratios) >= 1,
-    )
-
-
 def _draw_surface(canvas: Canvas, table: Table) -> None:
     axes = canvas.add_subplot()
     swapped = [float(v) for v in table.distinct("swapped_mb")]
@@ -281,17 +152,17 @@ def _draw_surface(canvas: Canvas, table: Table) -> None:
 
 
 def _shares_stated(table: Table) -> list[Stated]:
-    """Return where HYBRIDJOIN would be below our own X-HYBRIDJOIN."""
+    """Return the paper's shares of X-HYBRIDJOIN's rate, times our rate."""
     rates = table.lookup("rows_millions", "tuples_per_s", algorithm=UNTUNED)
     return [Stated(at, rates[at] * s, f"{s:.0%}") for at, s in ((0.5, 0.7), (8.0, 0.5))]
 
 
 _RATE = "service rate (tuples/s)"
 _BY_PART = partial(Lines, y="tuples_per_s", y_label=_RATE, series="what")
-_SORTED = "R lies sorted by frequency."
+_SORTED = "R is stored sorted by frequency."
 _WHEN_READ = (
-    "One load has a large part of the stream that is not pinned, and when it is read varies; the "
-    "model has it read evenly."
+    "One load resolves a large part of the stream that is not pinned, and it is read at varying "
+    "intervals; the model assumes even intervals."
 )
 
 FIGURES = (
@@ -305,22 +176,23 @@ FIGURES = (
             Claim(
                 "X-HYBRIDJOIN is far ahead of all others at every budget.",
                 "section 5.2.1, figure 3(a)",
-                partial(_ahead_of_all, "memory_mb"),
+                partial(findings.ahead_of_all, "memory_mb"),
             ),
             Claim(
-                "The part that stays saves about 33 % of the cost of reading.",
+                "The non-swappable part saves about 33 % of the cost of reading.",
                 "section 5.2.1, figure 3(a)",
-                _saves_reading,
-                why="It saves more: it is larger here, as large as is best for HYBRIDJOIN's disk "
+                findings.saves_reading,
+                why="It saves more because it is larger here: as large as HYBRIDJOIN's best disk "
                 "buffer on this disk.",
             ),
             Claim(
                 "HYBRIDJOIN is always slightly ahead of MESHJOIN and R-MESHJOIN.",
                 "section 5.2.1, figure 3(a)",
-                _slightly_ahead,
-                why="An index join pays a seek for each load and gains slots that serve twice a "
-                "turn. With R sorted by frequency one load has most of the stream, and its slots "
-                "are filled again by tuples that have just missed it, so hardly any gain is left.",
+                findings.slightly_ahead,
+                why="An index join pays a seek for each load, and its slots resolve two tuples per "
+                "cycle. With R sorted by frequency one load resolves most of the stream, and its "
+                "slots are filled again by tuples that have just missed it, so hardly any gain is "
+                "left.",
             ),
         ),
         note=_SORTED,
@@ -335,15 +207,15 @@ FIGURES = (
             Claim(
                 "X-HYBRIDJOIN is far ahead of all others at every size.",
                 "section 5.2.2, figure 3(b)",
-                partial(_ahead_of_all, "rows_millions"),
+                partial(findings.ahead_of_all, "rows_millions"),
             ),
             Claim(
                 "HYBRIDJOIN reaches 70 % of its rate at 0.5 million rows, 50 % at 8 million.",
                 "section 5.2.2, figure 3(b)",
-                _of_the_way,
-                why="Its part here is as large as is best for HYBRIDJOIN's disk buffer on this "
-                "disk, 4 MB or so. That is 7 % of R at 0.5 million rows, which has most of the "
-                "stream, and less than 1 % at 8 million.",
+                findings.hybridjoin_share,
+                why="The pinned part here is as large as HYBRIDJOIN's best disk buffer on this "
+                "disk, about 4 MB. That is 7 % of R at 0.5 million rows, which resolves most "
+                "of the stream, and less than 1 % at 8 million.",
             ),
         ),
         note=_SORTED,
@@ -364,23 +236,23 @@ FIGURES = (
             Claim(
                 "X-HYBRIDJOIN is ahead at every exponent but 0.",
                 "section 5.2.3, figure 3(c)",
-                _ahead_but_at_zero,
-                why="With little skew the pinned part serves little more than its share of R, and "
-                "what it takes from the window costs more. Tuned, X-HYBRIDJOIN pins nothing there "
-                "and is HYBRIDJOIN.",
+                findings.ahead_but_at_zero,
+                why="With little skew the pinned part resolves little more than its share of R, "
+                "and the window loses more by the memory that it gives up. Tuned, X-HYBRIDJOIN "
+                "pins nothing there and is HYBRIDJOIN.",
             ),
             Claim(
                 "Its lead grows with the exponent.",
                 "section 5.2.3, figure 3(c)",
-                _more_with_skew,
+                findings.more_with_skew,
             ),
             Claim(
                 "Without skew it is behind MESHJOIN.",
                 "section 5.2.3, figure 3(c)",
-                _behind_at_zero,
-                why="A slot of an index join is free again as soon as its tuple has met its page, "
-                "and serves two tuples a turn where MESHJOIN's serves one. With large disk buffers "
-                "a seek costs less than that gains.",
+                findings.behind_at_zero,
+                why="A slot of an index join is free again as soon as its tuple is resolved, so it "
+                "resolves two tuples per cycle where MESHJOIN's resolves one. With large disk "
+                "buffers that gains more than a seek costs.",
             ),
         ),
         note=_SORTED,
@@ -388,13 +260,13 @@ FIGURES = (
     Figure(
         PAPER,
         "3d",
-        "Tuples that the pinned part serves in 4,000 loops, by memory",
+        "Tuples that the pinned part resolves in 4,000 loops, by memory",
         _pinned_points,
         Lines(
             "memory_mb",
             "tuples_millions",
             "memory (MB)",
-            "tuples served by the pinned part (millions), log",
+            "tuples resolved by the pinned part (millions), log",
             log_y=True,
             stated=[Stated(50, 0.4, "0.4"), Stated(250, 2.0, "more than 2")],
         ),
@@ -403,10 +275,10 @@ FIGURES = (
                 "The pinned part serves 0.4 million tuples in 4,000 loops with 50 MB, more than 2 "
                 "million with 250 MB.",
                 "section 5.2.4, figure 3(d)",
-                _pinned_serve,
-                why="A loop here reads some 4 MB, which is best on this disk, for a window that "
-                "fills the memory, and serves ten thousands of tuples; in the paper it is about a "
-                "hundred.",
+                findings.pinned_serve,
+                why="A loop here reads about 4 MB, which is best on this disk, for a window that "
+                "fills the memory, and resolves tens of thousands of tuples; in the paper it is "
+                "about a hundred.",
             ),
         ),
         note=_SORTED,
@@ -421,17 +293,17 @@ FIGURES = (
             Claim(
                 "The rate rises with the non-swappable part up to some size, and falls after it.",
                 "section 6.2, figure 4",
-                partial(_has_summit, "pinned_mb"),
+                partial(findings.has_summit, "pinned_mb"),
             ),
             Claim(
                 "It rises rapidly and falls gradually.",
                 "section 6.2, figure 4",
-                _rises_fast,
+                findings.rises_fast,
             ),
             Claim(
                 "With the swappable part it rises and falls too.",
                 "section 6.2, figure 4",
-                partial(_has_summit, "swapped_mb"),
+                partial(findings.has_summit, "swapped_mb"),
             ),
         ),
         note=_SORTED,
@@ -446,7 +318,7 @@ FIGURES = (
             Claim(
                 "Model and measurement agree, with a deviation of 0.5 %.",
                 "section 6.4.1, figure 6(a)",
-                partial(_close, "swapped_mb"),
+                partial(findings.close, "swapped_mb"),
                 why=_WHEN_READ,
             ),
         ),
@@ -463,7 +335,7 @@ FIGURES = (
             Claim(
                 "Model and measurement agree, with a deviation of 0.6 %.",
                 "section 6.4.2, figure 6(b)",
-                partial(_close, "pinned_mb"),
+                partial(findings.close, "pinned_mb"),
                 why=_WHEN_READ,
             ),
         ),
@@ -489,9 +361,9 @@ FIGURES = (
             Claim(
                 "Tuning makes it significantly faster at every size.",
                 "section 6.5.1, figure 7(a)",
-                partial(_tuning_pays, "rows_millions"),
-                why="The larger R is, the nearer the best pinned part is to HYBRIDJOIN's disk "
-                "buffer, which the untuned part is as large as.",
+                partial(findings.tuning_pays, "rows_millions"),
+                why="The larger R is, the nearer the best pinned part is to the untuned one, which "
+                "is as large as HYBRIDJOIN's disk buffer.",
             ),
         ),
     ),
@@ -505,9 +377,9 @@ FIGURES = (
             Claim(
                 "Tuning makes it significantly faster at every budget.",
                 "section 6.5.2, figure 7(b)",
-                partial(_tuning_pays, "memory_mb"),
-                why="In little memory the best pinned part is about as large as HYBRIDJOIN's disk "
-                "buffer, which the untuned part is as large as.",
+                partial(findings.tuning_pays, "memory_mb"),
+                why="In little memory the best pinned part is about as large as the untuned one, "
+                "which is as large as HYBRIDJOIN's disk buffer.",
             ),
         ),
     ),

@@ -1,20 +1,21 @@
 """Building a relation: rows in any order and of any source become a new snapshot.
 
-Outside Spark a build takes two passes. The first computes key codes and deals the rows out to
-their partitions, in memory while they are few and into temporary Arrow files once they exceed
-`SPOOL_BYTES`; the second sorts one partition at a time and writes it. So a build needs memory
-for one partition twice over: more partitions, less memory. A Spark DataFrame is built by its
-executors instead (`semistream.spark.build`).
+Outside Spark a build takes two passes. The first computes key codes and distributes the rows to
+their partitions, in memory, and in temporary Arrow files once they exceed `SPOOL_BYTES`; the second
+sorts one partition at a time and writes it. So a build needs memory for one partition twice over:
+more partitions, less memory. From a Spark DataFrame the executors build the relation instead
+(`semistream.spark.build`).
 
-In order of frequency the first pass also counts how many rows the keys have that the sample asks
-for (`semistream.relation.hot`), so that the hot ones are known before the first page is written.
+In order of frequency the first pass also counts the rows of each key that occurs in the sample
+(`semistream.relation.hot`), so that the hot keys are known before the first page is written.
 
 The new snapshot becomes current as the last step (`semistream.relation.draft`). A build that fails
-or is killed before that leaves the earlier snapshot as it was.
+or is killed before that leaves the earlier snapshot unchanged.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from semistream.relation.layout import ORDERS, Manifest, Order, PartitionInfo
 from semistream.relation.relation import Relation
 from semistream.relation.spoolfiles import SpoolFiles
 from semistream.relation.writer import PartitionWriter, cut_pages, most_rows_of_page, row_sizes
-from semistream.sources import open_reader
+from semistream.sources import is_spark_frame, open_reader
 from semistream.units import parse_bytes
 
 SPOOL_BYTES = 256 << 20
@@ -45,6 +46,38 @@ _WRITE_ROWS = 1 << 16
 _WRITE_BYTES = 32 << 20
 
 
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build: the arguments of `semistream.build_relation`, checked."""
+
+    key: str | Sequence[str]
+    partitions: int = DEFAULT_PARTITIONS
+    page_size: int | str = DEFAULT_PAGE_BYTES
+    order: Order = "key"
+    sample: Any = None  # rows of the stream, in any form that a source may have
+
+    def __post_init__(self) -> None:
+        """Raise unless the options can be used, each alone and with the others."""
+        parse_bytes(self.page_size)
+        if self.partitions < 1:
+            raise OptionError(f"partitions must be at least 1; got {self.partitions}")
+        _check_order(self.order, self.sample)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The names of the key columns."""
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def page_bytes(self) -> int:
+        """The most bytes of a page; a wider row has a page of its own."""
+        return parse_bytes(self.page_size)
+
+    def start(self, location: str | os.PathLike[str], schema: pa.Schema) -> Draft:
+        """Return the draft of a snapshot with these options, for rows of this schema."""
+        return Draft.start(location, schema, self.key_columns, self.page_bytes, self.order)
+
+
 def build_relation(
     source: Any,
     location: str | os.PathLike[str],
@@ -52,54 +85,33 @@ def build_relation(
     key: str | Sequence[str],
     partitions: int = DEFAULT_PARTITIONS,
     page_size: int | str = DEFAULT_PAGE_BYTES,
-    order: Order = "key",
-    sample: Any = None,
+) -> Relation:
+    """Build a relation in key order, without Spark. `semistream.build_relation` does more."""
+    return build_snapshot(source, location, BuildOptions(key, partitions, page_size))
+
+
+def build_snapshot(
+    source: Any,
+    location: str | os.PathLike[str],
+    options: BuildOptions,
     progress: Callable[[int], None] | None = None,
 ) -> Relation:
-    """Build a relation, or a new snapshot of one, and return it opened.
-
-    `source` is a Spark DataFrame, an Arrow table or batch reader, anything that exports an Arrow
-    stream (a Polars frame, a DuckDB result), or the path of a Parquet or CSV file or folder.
-    `partitions` is how many Spark tasks will share the join. Rows whose key is null match
-    nothing and are left out; duplicate keys are kept. `progress` is called with the number of
-    rows read so far.
-
-    `order` is how the rows lie: by ``key``, or by ``frequency``, with the rows that the stream
-    asks for most on pages of their own, in front. For that, `sample` holds some rows of the
-    stream, in any form that a source may have (a Spark DataFrame only if the source is one as
-    well), with the key columns under the relation's names; other columns do not matter.
-
-    >>> import tempfile
-    >>> products = pa.table({"product_id": [3, 1, 2], "name": ["c", "a", "b"]})
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> build_relation(products, folder.name, key="product_id", partitions=2).row_count
-    3
-    >>> folder.cleanup()
-    """
-    key = (key,) if isinstance(key, str) else tuple(key)
-    page_bytes = parse_bytes(page_size)
-    if partitions < 1:
-        raise OptionError(f"partitions must be at least 1; got {partitions}")
-    check_order(order, sample)
-    if _is_spark_frame(source):
-        from semistream.spark.build import build_from_dataframe
-
-        return build_from_dataframe(source, location, key, partitions, page_bytes, sample)
+    """Build a snapshot from any source that needs no Spark, and return it opened."""
     reader = open_source(source)
-    draft = Draft.start(location, reader.schema, key, page_bytes, order)
-    candidates = None if sample is None else count_sample(draft.manifest, sample)
-    with draft, _Spool(draft, partitions, candidates) as spool:
+    draft = options.start(location, reader.schema)
+    candidates = None if options.sample is None else count_sample(draft.manifest, options.sample)
+    with draft, _Spool(draft, options.partitions, candidates) as spool:
         for batch in reader:
             for piece in plain_batches(batch):
                 spool.add(piece)
             if progress:
                 progress(spool.row_count)
         hot = spool.choose_hot()
-        infos = [_write_partition(draft, p, spool.take(p), hot) for p in range(partitions)]
+        infos = [_write_partition(draft, p, spool.take(p), hot) for p in range(options.partitions)]
         return draft.publish(infos, spool.null_keys)
 
 
-def check_order(order: str, sample: Any) -> None:
+def _check_order(order: str, sample: Any) -> None:
     """Raise unless the order exists, and there is a sample if and only if the order needs one."""
     if order not in ORDERS:
         raise OptionError(
@@ -108,18 +120,14 @@ def check_order(order: str, sample: Any) -> None:
         )
     if order == "frequency" and sample is None:
         raise OptionError(
-            "order='frequency' needs a sample of the stream, to count in it how often keys are "
-            "asked for; got none. Pass sample=… (--sample), or leave order at 'key'"
+            "order='frequency' needs a sample of the stream, to count how often each key is "
+            "requested; got none. Pass sample=… (--sample), or leave order at 'key'"
         )
     if order == "key" and sample is not None:
         raise OptionError(
-            "a sample of the stream is of use only with order='frequency', but order is 'key'. "
+            "a sample of the stream is used only with order='frequency', but order is 'key'. "
             "Pass order='frequency' (--order frequency), or leave the sample out"
         )
-
-
-def _is_spark_frame(source: Any) -> bool:
-    return type(source).__module__.startswith("pyspark.")
 
 
 def open_source(source: Any, name: str = "source") -> pa.RecordBatchReader:
@@ -139,7 +147,7 @@ def open_source(source: Any, name: str = "source") -> pa.RecordBatchReader:
 
 def count_sample(manifest: Manifest, sample: Any) -> Candidates:
     """Count the key codes in a sample of the stream that needs no Spark."""
-    if _is_spark_frame(sample):
+    if is_spark_frame(sample):
         raise OptionError(
             "the sample is a Spark DataFrame, but the source is not; pass the sample as an Arrow "
             f"table: sample=….select({', '.join(map(repr, manifest.key))}).toArrow()"
@@ -195,7 +203,9 @@ def _write_partition(draft: Draft, index: int, rows: pa.Table, hot: HotKeys) -> 
     sizes = np.concatenate([row_sizes(draft.manifest, batch) for batch in batches])
     order = np.argsort(codes, kind="stable")
     codes = codes[order]
-    charged = np.maximum(sizes[order], _WRITE_BYTES // _WRITE_ROWS)  # which bounds the rows as well
+    charged = np.maximum(
+        sizes[order], _WRITE_BYTES // _WRITE_ROWS
+    )  # so that the number of rows is bounded as well
     pieces = Gatherer(batches).pieces(order, cut_pages(charged, _WRITE_BYTES).tolist())
     sorted_rows = ((codes[first:last], batch) for first, last, batch in pieces)
     return write_sorted(draft, index, sorted_rows, attempt="0", hot=hot)
@@ -213,16 +223,16 @@ def _codes_with_key(manifest: Manifest, batch: pa.RecordBatch) -> NDArray[np.int
 
 
 class _Spool:
-    """Rows dealt out to partitions, in memory or, past `SPOOL_BYTES`, in temporary files."""
+    """Rows by partition, in memory and, past `SPOOL_BYTES`, in temporary files."""
 
     def __init__(self, draft: Draft, partitions: int, candidates: Candidates | None) -> None:
         self._manifest = draft.manifest
-        self._candidates = candidates
+        self._candidates = candidates  # of the hot keys; None in key order
         self._batches: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
-        self._held_bytes = 0
-        self._files = SpoolFiles()
-        self.row_count = 0
-        self.null_keys = 0
+        self._held_bytes = 0  # size of `_batches`
+        self._files = SpoolFiles()  # the rows that were spilled
+        self.row_count = 0  # rows added, those without a key among them
+        self.null_keys = 0  # rows without a key, which are not kept
 
     def __enter__(self) -> "_Spool":
         return self
@@ -231,7 +241,7 @@ class _Spool:
         self._files.close(quietly=kind is not None)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Deal out one batch."""
+        """Add the rows of one batch to their partitions."""
         self.row_count += batch.num_rows
         key = self._manifest.key
         coder = self._manifest.coder

@@ -1,14 +1,14 @@
 """Devices: how R is read, and emulated disks to read it from.
 
 A `Reading` says how a join reads R's pages. Its `device` may be an `EmulatedDevice`: the bytes
-still come from the real files, and the time that the named device would have taken is charged to
-its clock instead of being waited for. So a run takes CPU time only, can be repeated, and is the
-same everywhere. Without one the machine's own device is read, whose page cache a comparison may
-want to do without: then every read is followed by dropping what it left there.
+still come from the real files, and the time that the named device would need is added to its clock
+instead of being waited for. So a run needs CPU time only, can be repeated, and gives the same
+result everywhere. Without one the machine's own device is read. A comparison may exclude its page
+cache: then every read is followed by dropping the bytes from the cache.
 
-The model: a request costs its overhead; a seek, unless it goes on where the one before ended, in
+The model: a request costs its overhead; a seek, unless it starts where the one before ended, in
 the same file; and its bytes at the device's bandwidth. One request is served at a time. A request
-that was announced is served while the join goes on computing, and costs only the rest.
+that was announced is served while the join computes; only the remaining time is charged.
 """
 
 from collections.abc import Callable
@@ -20,14 +20,14 @@ from semistream.relation.storage import PageFile
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How pages are read. The default is what serves best; the rest is for comparisons.
+    """How pages are read. The default performs best; the other settings are for comparisons.
 
     ``read_ahead``: the next pages are announced to the device while the current ones are probed.
     ``whole_pages``: all columns of every page are read, as in the papers, instead of the key codes
-    first and what is asked for where a key matched.
-    ``as_rows``: an emulated device is charged as if keys lay in their rows, not in a file of their
-    own, so a run of whole pages is one request.
-    ``uncached``: the operating system's page cache forgets what was read.
+    first and the requested columns only where a key matched.
+    ``as_rows``: an emulated device charges as if keys were stored in their rows, not in a file of
+    their own, so a run of whole pages is one request.
+    ``uncached``: bytes that were read are dropped from the operating system's page cache.
     """
 
     device: "EmulatedDevice | None" = None
@@ -37,7 +37,7 @@ class Reading:
     uncached: bool = False
 
     def open(self, file: PageFile, path: str) -> PageFile:
-        """Return a file as this reading sees it."""
+        """Return the file to read from: this one, or one that emulates or bypasses a cache."""
         if self.device is None:
             return UncachedPageFile(file) if self.uncached else file
         is_free = self.as_rows and path.endswith(".codes")
@@ -46,21 +46,22 @@ class Reading:
 
 @dataclass(slots=True)
 class EmulatedDevice:
-    """A disk that only pretends, with the clock that its time is charged to."""
+    """A model of a disk, with the clock that its time is charged to."""
 
     name: str
-    seek_s: float
+    seek_s: float  # of a request that does not start where the one before ended
     bytes_per_s: float
-    request_s: float = 0.0
-    # What has been computed so far, in seconds: without it, computing takes no time on the clock.
+    request_s: float = 0.0  # overhead of every request
+    # Returns the computing time so far, in seconds; without it the clock counts reads only.
     computed_s: Callable[[], float] | None = None
 
-    waited_s: float = field(default=0.0, init=False)
+    waited_s: float = field(default=0.0, init=False)  # for the device, in total
     requests: int = field(default=0, init=False)
     seeks: int = field(default=0, init=False)
     bytes_read: int = field(default=0, init=False)
-    _busy_until_s: float = field(default=0.0, init=False)
-    _head: tuple[str, int] = field(default=("", 0), init=False)
+    _busy_until_s: float = field(default=0.0, init=False)  # by the clock `now_s`
+    _head: tuple[str, int] = field(default=("", 0), init=False)  # file and offset after a request
+    # Requests announced but not made: by file and offset, their size and when they are done.
     _announced: dict[tuple[str, int], tuple[int, float]] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -82,46 +83,46 @@ class EmulatedDevice:
 
     @property
     def costs(self) -> tuple[float, float, float]:
-        """Seconds for a seek, seconds for a request, bytes per second: what a cost model takes."""
+        """Seconds per seek, seconds per request, bytes per second, as the cost model needs them."""
         return self.seek_s, self.request_s, self.bytes_per_s
 
     def shrunk(self, times: float) -> "EmulatedDevice":
-        """Return a model of this device for data so many times smaller.
+        """Return a model of this device for data that is `times` smaller.
 
-        What a request costs besides its bytes shrinks with the data, so that a join of a relation,
-        with a budget and from a device that are all `times` smaller takes as much less time for as
-        many fewer tuples: its service rate is that of the full size.
+        The cost of a request besides its bytes shrinks with the data. So with relation, budget and
+        device all `times` smaller, a join needs a fraction 1/`times` of the time for that fraction
+        of the tuples: its service rate is the one at full size.
         """
         return EmulatedDevice(
             self.name, self.seek_s / times, self.bytes_per_s, self.request_s / times
         )
 
     def slowed(self, times: float) -> "EmulatedDevice":
-        """Return a device whose bandwidth is so many times less, for data as many times smaller.
+        """Return a device with 1/`times` of the bandwidth, for data that is `times` smaller.
 
-        Reads then take as long as at full size. What is to be as at full size are times, and how
-        many tuples of a given rate come during a read; see `shrunk` for where it is the rates.
+        Reads then last as long as at full size. Use it where times, and the number of tuples that
+        arrive during a read, must be as at full size; use `shrunk` where rates must be.
         """
         return EmulatedDevice(self.name, self.seek_s, self.bytes_per_s / times, self.request_s)
 
     @property
     def now_s(self) -> float:
-        """What the clock shows: what was waited for the device, and what was computed."""
+        """The time of the clock: time waited for the device plus computing time."""
         return self.waited_s + (self.computed_s() if self.computed_s else 0.0)
 
     def announce(self, file: str, offset: int, size: int) -> None:
         """Begin to serve a request that will be made soon."""
         if len(self._announced) > _MOST_ANNOUNCED:
-            self._announced.clear()  # what nobody came for
+            self._announced.clear()  # requests that were never made
         if size and (file, offset) not in self._announced:
             self._announced[file, offset] = (size, self._serve(file, offset, size))
 
     def idle(self, seconds: float) -> None:
-        """Let time pass in which nobody asks for anything."""
+        """Let time pass without requests."""
         self.waited_s += seconds
 
     def read(self, file: str, offset: int, size: int) -> None:
-        """Serve a request, and charge what is left to wait for."""
+        """Serve a request, and charge the time until it is done."""
         announced, done_s = self._announced.pop((file, offset), (0, 0.0))
         if size > announced:
             done_s = self._serve(file, offset + announced, size - announced)
@@ -143,7 +144,7 @@ _MOST_ANNOUNCED = 4096
 
 # Seek, bandwidth, overhead of a request. The first two are disks of the first papers' time; round
 # figures of their kind, not of a product. The overhead of `hdd-papers` is what makes 0.93 MB the
-# best disk buffer of a 20 MB budget, as `meshjoin-default-settings.txt` found: with c_I/O = a + b/β
+# best disk buffer of a 20 MB budget, as in `meshjoin-default-settings.txt`: with c_I/O = a + b/β
 # it is best at b² = aβ·(M − 2b), so aβ = 48 kB, and the optima at 40, 80 and 160 MB then follow.
 DEVICES: dict[str, tuple[float, float, float]] = {
     "hdd-papers": (0.008, 80e6, 0.0006),
@@ -155,7 +156,7 @@ DEVICES: dict[str, tuple[float, float, float]] = {
 
 
 class UncachedPageFile:
-    """A file that the operating system forgets as soon as it was read."""
+    """A file whose bytes are dropped from the page cache after each read."""
 
     def __init__(self, file: PageFile) -> None:
         """Take over an open file."""

@@ -1,7 +1,7 @@
 """Files of a relation in a local folder, and the calls of the operating system they are made of.
 
 `Disk` has one method for each call and is the only way from here to the file system. So a test can
-put another in its place: one that fails at a given call, or that forgets what was not synced
+replace it with one that fails at a given call, or that forgets everything that was not synced
 (`tests/faults/forgetful_disk.py`).
 
 A file survives a loss of power once its content was synced (`LocalOutput.commit`) and the folder it
@@ -51,11 +51,11 @@ class Disk:
     rmdir = staticmethod(os.rmdir)
 
     def stat(self, path: str) -> Entry:
-        """Return what is known of a file or folder."""
+        """Return the entry of a file or folder."""
         return _entry(os.path.basename(path), os.stat(path))  # noqa: PTH116, PTH119
 
     def scan(self, path: str) -> list[Entry]:
-        """Return what lies in a folder."""
+        """Return the entries of a folder."""
         with os.scandir(path) as found:
             return [_entry(f.name, f.stat(follow_symlinks=False)) for f in found]
 
@@ -113,7 +113,7 @@ class LocalPageFile:
         try:
             self._disk.advise(self._fd, offset, size, advice)
         except OSError:
-            return  # nothing depends on it
+            return  # only speed depends on it
 
     def close(self) -> None:
         """Close the descriptor; safe to call twice. Nothing was written, so nothing can be lost."""
@@ -145,7 +145,7 @@ class LocalOutput:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more can be written; Arrow's writers ask for it."""
+        """Whether nothing more can be written; Arrow's writers need it."""
         return self._fd < 0
 
     def write(self, data: Bytes) -> int:
@@ -158,7 +158,7 @@ class LocalOutput:
         return view.nbytes
 
     def flush(self) -> None:
-        """Nothing to do: what was written is with the operating system."""
+        """Nothing to do: written bytes are with the operating system already."""
 
     def commit(self) -> None:
         """Close the file and return once its content is on the device."""
@@ -175,7 +175,7 @@ class LocalOutput:
                 self._disk.close(descriptor)
 
     def abandon(self) -> None:
-        """Close a file that is of no use; safe to call twice."""
+        """Close a file that is not needed any more; safe to call twice."""
         if self._fd >= 0:
             descriptor, self._fd = self._fd, -1
             close_quietly(self._disk, descriptor)
@@ -187,8 +187,8 @@ def read_file(disk: Disk, path: str) -> bytes:
     pieces: list[bytes] = []
     try:
         with naming(path):
-            wanted = disk.stat(path).size_bytes + 1
-            while piece := disk.read(descriptor, wanted):
+            most_bytes = disk.stat(path).size_bytes + 1
+            while piece := disk.read(descriptor, most_bytes):
                 pieces.append(piece)
     finally:
         close_quietly(disk, descriptor)

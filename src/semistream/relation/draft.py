@@ -2,8 +2,8 @@
 
 The new snapshot becomes current by one atomic replacement of ``CURRENT``, as the last step. Before
 that, all its files and the folders that hold their names are durable. A build that fails before
-that step removes what it wrote. From that step on nothing is removed any more, whatever happens:
-the snapshot may be the current one.
+that step removes its files. From that step on no file is removed, even after an error: the
+snapshot may be the current one.
 """
 
 import os
@@ -37,11 +37,13 @@ from semistream.relation.storage import Store
 class Draft:
     """A snapshot in the making. Leaving the ``with`` block by an error removes its files."""
 
-    location: str
-    store: Store
-    manifest: Manifest
+    location: str  # a path or a URI
+    store: Store  # the files at `location`
+    manifest: Manifest  # of the new snapshot; without partitions until `publish`
+    # The build lease, inside the ``with`` block; none in the tasks of a Spark build.
     _hold: leases.Hold | None = field(default=None, init=False)
-    _may_be_current: bool = field(default=False, init=False)  # from here on its files stay
+    # Whether the switch to this snapshot was begun; then its files are not removed any more.
+    _may_be_current: bool = field(default=False, init=False)
 
     @classmethod
     def start(
@@ -89,7 +91,7 @@ class Draft:
         return Relation(self.location, Manifest.from_json(text, self.store.path(name)))
 
     def __enter__(self) -> "Draft":
-        """Take a lease and make the folder, so that everyone sees that a build is running."""
+        """Write the lease and make the folder, so that a prune sees that a build is running."""
         try:
             self._hold = leases.hold_for_building(self.store, self.manifest.snapshot)
             self.store.make_folder(self._folder)
@@ -104,7 +106,7 @@ class Draft:
         error: BaseException | None,
         _: TracebackType | None,
     ) -> None:
-        """Remove what was written if the build failed, and say what an error of the disk means."""
+        """Remove the files if the build failed, and explain errors of the disk."""
         done = ""
         try:
             if kind is not None and not self._may_be_current:
@@ -119,23 +121,23 @@ class Draft:
             message, took_effect = self._outcome()
             return CommitError(
                 f"the relation at {self.location!r} was built as snapshot "
-                f"{self.manifest.snapshot}, but what came after that failed: {said(error)}; "
+                f"{self.manifest.snapshot}, but a later step failed: {said(error)}; "
                 f"{remedy(error)}. The switch to the new snapshot: {message}",
                 took_effect,
             )
         return BuildError(
             f"the relation at {self.location!r} could not be built: {said(error)}. {done}, and an "
-            f"earlier snapshot is as it was. What to do: {remedy(error)}"
+            f"earlier snapshot is unchanged. What to do: {remedy(error)}"
         )
 
     def _remove(self) -> str:
-        """Remove the draft, and return what became of it."""
+        """Remove the draft, and return a sentence about the outcome."""
         try:
             self.store.remove(self._folder)
         except OSError as error:
             path = self.store.path(self._folder)
-            return f"What was written is still in {path!r} ({error}); prune() will remove it"
-        return "What was written has been removed"
+            return f"Its files are still in {path!r} ({error}); prune() will remove them"
+        return "Its files have been removed"
 
     def _release(self) -> None:
         if self._hold is not None:
@@ -152,7 +154,7 @@ class Draft:
         if missing:
             raise BuildError(
                 f"the relation at {self.location!r} could not be built: {len(missing)} of its "
-                f"files are not in {self.store.path(self._folder)!r}, {missing[0]} for one. Either "
+                f"files are not in {self.store.path(self._folder)!r}, such as {missing[0]}. Either "
                 "the build was suspended until prune() removed them as abandoned, or the executors "
                 "write to another place than this process sees; build again, to a path that is the "
                 "same everywhere"

@@ -1,4 +1,4 @@
-"""What errors of the operating system mean to a user: which file, what happened, what to do."""
+"""Errors of the operating system, explained: which file, what happened, what to do."""
 
 import errno
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _FULL = "free some space on that device, or call prune() on a relation to delete
 _TOO_MANY_FILES = "too many files are open: raise the limit (ulimit -n), or open fewer at a time"
 _FORBIDDEN = "give this user the right to do so, or choose another place"
 _REMEDIES = {
-    errno.EIO: "the device failed, which says nothing about what is stored: check the disk, its "
+    errno.EIO: "the device failed; the stored bytes may be intact: check the disk, its "
     "connection and the kernel's log, then try again",
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -43,7 +43,7 @@ def said(error: OSError, path: str = "") -> str:
 
 @contextmanager
 def explained(what: str, path: str = "") -> Iterator[None]:
-    """Raise errors of the operating system as `StorageError`, with what was tried and a remedy."""
+    """Raise errors of the operating system as `StorageError`, with the action and a remedy."""
     try:
         yield
     except OSError as error:
@@ -83,4 +83,4 @@ def _is_pruned(store: Store, snapshot: str) -> bool:
     try:
         return not store.exists(snapshot_path(snapshot, MANIFEST))
     except OSError:
-        return False  # nothing is known
+        return False  # it is not known

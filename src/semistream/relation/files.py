@@ -1,10 +1,10 @@
-"""A relation's rows from Parquet and CSV files, and where the value is that cannot be read.
+"""A relation's rows from Parquet and CSV files, and the place of a value that cannot be read.
 
 Arrow takes the types of a CSV's columns from its first block. A value further down that does not
-fit is reported by Arrow with its row and the number of its column, but without the file. What a
-user needs is file, line and column, so the files are read again, one by one, up to the one that
-fails. Rows are lines only while no cell has a line break in it and no line is blank: where that is
-not so, the row is named instead.
+fit is reported by Arrow with its row and the number of its column, but without the file. A user
+needs file, line and column, so the files are read again, one by one, up to the one that fails. Rows
+are lines only if no cell has a line break in it and no line is blank; otherwise the row is named
+instead.
 """
 
 import re
@@ -96,7 +96,7 @@ class _File:
     names: Sequence[str] = ()
 
     def column(self, index: int) -> str:
-        """Return how a column is called."""
+        """Return the name of a column, or its number."""
         return repr(self.names[index]) if index < len(self.names) else f"#{index + 1}"
 
     def place(self, row: int) -> str:

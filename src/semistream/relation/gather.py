@@ -3,10 +3,10 @@
 Arrow takes from a chunked column by first making one array of all its chunks. With a string column
 of more than 2 GiB that array cannot exist, and with any column the copy is made again for each
 take. Here rows are taken from each batch by itself. Batches are first merged up to `MERGED_BYTES`,
-so that there are few of them, however small they came.
+so that there are few of them, however small the given ones are.
 
-What is taken is a batch of its own, so its columns have Arrow's limit of 2 GiB, too. `pieces` cuts
-rows by their sizes, and again where sizes were only estimated and Arrow reports an overflow.
+The rows taken are a batch of their own, whose columns also have Arrow's limit of 2 GiB. `pieces`
+cuts rows by their sizes, and again where sizes were only estimated and Arrow reports an overflow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class Gatherer:
         self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
 
     def take(self, rows: NDArray[np.int64]) -> pa.RecordBatch:
-        """Return some rows as one batch, in the order asked for."""
+        """Return some rows as one batch, in the given order."""
         if len(self._batches) == 1:
             return self._batches[0].take(pa.array(rows))
         sources = np.searchsorted(self._starts, rows, side="right") - 1

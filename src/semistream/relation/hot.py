@@ -2,8 +2,8 @@
 
 X-HYBRIDJOIN (`xhybridjoin.txt`, section 4) assumes R sorted by access frequency, so that its
 first pages answer most of the stream. Only the head of that order matters, and only the head can
-be known from a sample. So the *hot keys* alone are laid out by frequency (see
-`semistream.relation.layout`), and all other rows stay clustered by code.
+be known from a sample. So only the *hot keys* are laid out by frequency (see
+`semistream.relation.layout`), and all other rows are clustered by code.
 
 A key is hot if
 
@@ -12,12 +12,12 @@ A key is hot if
 3. it is among the most frequent such keys, equally frequent ones by code, that together have no
    more than `HOT_SHARE` of R's rows, rounded up. The first key that would exceed it ends the list.
 
-What is counted are key codes. Two keys whose hashes collide are one to the build, as they are to
+Key codes are counted, not keys. Two keys whose hashes collide are one to the build, as they are to
 the joins.
 
 Whether rows fit into a page is known for certain only when they are written, so a key that looks
-small enough here (`Candidates.choose`) may still turn out too wide there. It then stays where it
-would be without a sample, and no other key takes its place.
+small enough here (`Candidates.choose`) may still prove too wide there. Its rows are then clustered
+as without a sample, and no other key replaces it.
 
 Memory: counting holds the distinct codes of the sample, 16 bytes each, and as many codes again, or
 a million, that have not been counted yet.
@@ -33,8 +33,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# A tenth of R: with Zipf 1 over a million keys that is where five in six stream rows go. The
-# hot index takes 12 bytes a key in every join, so it must not grow with all of R.
+# A tenth of R: with Zipf 1 over a million keys it has the keys of five in six stream rows. The
+# hot index needs 12 bytes per key in every join, so it must not grow with all of R.
 HOT_SHARE = 0.1
 LEAST_SEEN = 2
 _FOLD_ROWS = 1 << 20
@@ -68,11 +68,11 @@ class HotKeys:
 
 @dataclass(slots=True)
 class Candidates:
-    """Codes that may be hot, ascending: how often the sample has them, how many rows of R do."""
+    """Codes that may be hot, ascending, with their counts in the sample and in R."""
 
     codes: NDArray[np.int64]
-    seen: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    seen: NDArray[np.int64]  # occurrences in the sample
+    rows: NDArray[np.int64]  # rows of R
 
     @classmethod
     def from_sample(cls, batches: Iterable[NDArray[np.int64]]) -> "Candidates":
@@ -87,7 +87,7 @@ class Candidates:
         np.add.at(self.rows, places[places >= 0], 1)
 
     def choose(self, row_count: int, most_rows: int) -> HotKeys:
-        """Return the hot keys of a relation whose pages hold at most so many rows.
+        """Return the hot keys of a relation of `row_count` rows, `most_rows` on a page at most.
 
         >>> seen = Candidates(np.array([10, 20, 30]), np.array([5, 2, 9]), np.array([1, 1, 1]))
         >>> seen.choose(row_count=20, most_rows=8)
@@ -101,7 +101,7 @@ class Candidates:
 
 
 def most_hot_rows(row_count: int) -> int:
-    """Return how many of R's rows may be hot."""
+    """Return the most rows of R that may be hot."""
     return math.ceil(HOT_SHARE * row_count)
 
 
@@ -137,7 +137,7 @@ def _fold(
 
 
 def find(ascending: NDArray[np.int64], codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each code stands among distinct ascending ones, -1 where it does not.
+    """Return the position of each code among distinct ascending ones, -1 if it is not there.
 
     >>> find(np.array([3, 7]), np.array([7, 5, 9])).tolist()
     [1, -1, -1]

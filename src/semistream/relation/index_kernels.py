@@ -7,9 +7,6 @@ stretch. With keys that are spread evenly a range holds a page or none, so a sea
 or two instead of ⌈log₂ N_R⌉ mispredicted ones; with keys in clumps the binary search remains.
 """
 
-# mypy: disallow_untyped_defs = False
-# mypy: disallow_untyped_calls = False
-
 import numpy as np
 from numba import uint64
 
@@ -68,12 +65,14 @@ def partition_of(code, parts):
 
 
 @njit(cache=True)
-def find_homes(codes, first_codes, hot_codes, hot_pages, parts, directory, is_unique, homes):
-    """Write the home of each code: the first page that may hold it.
+def find_pages(codes, first_codes, hot_codes, hot_pages, parts, directory, is_unique, pages):
+    """Write the page of each code: the first page that may hold it.
 
     Their partitions must have pages. A loop for each index, or the compiler would not keep them
     free of branches.
     """
+    # 1. The clustered pages: the last one whose first code is not greater, or, where duplicates
+    # may run on from the page before, the last one whose first code is less.
     for i in range(len(codes)):
         code = codes[i]
         part = partition_of(code, parts)
@@ -82,9 +81,10 @@ def find_homes(codes, first_codes, hot_codes, hot_pages, parts, directory, is_un
         starts_with_it = first_codes[min(page, len(first_codes) - 1)] == code
         # A partition may have hot pages only; then any of them tells that the code is not there.
         least = first - (first == last)
-        homes[i] = max(least, page - 1 + (is_unique & (page < last) & starts_with_it))
+        pages[i] = max(least, page - 1 + (is_unique & (page < last) & starts_with_it))
+    # 2. The hot pages, by the index of their codes: they override what was found.
     if len(hot_codes):
         for i in range(len(codes)):
             at = lower_bound(hot_codes, parts, len(parts) - 1, directory, codes[i])
             if at < len(hot_codes) and hot_codes[at] == codes[i]:
-                homes[i] = hot_pages[at]
+                pages[i] = hot_pages[at]

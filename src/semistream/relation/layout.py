@@ -4,7 +4,7 @@
 
     products.rel/
       CURRENT                          the id of the snapshot that readers open
-      leases/<id>/…                    who reads or builds a snapshot (`relation.leases`)
+      leases/<id>/…                    processes that use a snapshot (`relation.leases`)
       snapshots/<id>/manifest.json     what this module reads and writes
       snapshots/<id>/part-….codes      key codes of a partition, 8 bytes a row
       snapshots/<id>/part-….data       extents: the parts of each column, page after page
@@ -24,7 +24,7 @@ The pages of a partition, by the relation's order::
 Clustered pages ascend in code from row to row and from page to page. Their first codes, in the
 page table, are the sparse clustered index: a binary search finds a code's page.
 
-*Hot pages* hold the rows of the *hot keys*, those that a sample of the stream asks for most
+*Hot pages* hold the rows of the *hot keys*, those that a sample of the stream requests most
 (`semistream.relation.hot`). All rows of a hot key lie on one hot page, and no key of a page is
 more frequent than one of the page before. Within a page the rows are sorted by code, and its
 first code is its least; from page to page the codes do not ascend. So hot pages have an index of
@@ -32,10 +32,10 @@ their own, non-clustered: each hot code once, ascending, with the number of its 
 is not in there can only be on a clustered page.
 
 In the ``.codes`` and ``.data`` files the hot pages lie behind the clustered ones, because a build
-knows them only at the end; the page table, and everyone who numbers pages, has them first.
+knows them only at the end; in the page table, and wherever pages are numbered, they come first.
 
 A snapshot in order of frequency has format version 2, since a reader of version 1 would search
-its pages as if all were clustered. Others still are, to the letter, version 1.
+its pages as if all were clustered. All other snapshots are still exactly version 1.
 """
 
 import base64
@@ -96,21 +96,21 @@ def part_names(field_index: int, dtype: pa.DataType) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """What the manifest knows about one partition."""
+    """The manifest's entry of one partition."""
 
     index: int
     files: str  # the common prefix of its file names; empty if it has no rows
     row_count: int
     page_count: int
-    size_bytes: int
+    size_bytes: int  # of the .codes and .data files
     distinct_codes: int
-    most_duplicates: int
-    first_code: int
-    last_code: int
+    most_duplicates: int  # rows of the code that has most
+    first_code: int  # the least
+    last_code: int  # the greatest
     # For each shift 0 … 63: the sum, over all values v of (code >> shift), of (rows with v)².
     squared_loads: tuple[int, ...] = (0,) * 64
     page_table_checksum: int = 0  # CRC-32 of the .pages file
-    hot_pages: int = 0  # how many pages are hot; they come first
+    hot_pages: int = 0  # number of hot pages; they come first
     hot_index_checksum: int = 0  # CRC-32 of the .hot file; there is none without hot pages
 
     def file_names(self) -> list[str]:
@@ -123,12 +123,12 @@ class PartitionInfo:
 class Manifest:
     """One snapshot of a relation."""
 
-    snapshot: str
-    created_at: str
-    schema: pa.Schema
+    snapshot: str  # its id
+    created_at: str  # when its build began, ISO 8601
+    schema: pa.Schema  # all columns, the key among them, in their plain types
     key: tuple[str, ...]
-    page_bytes: int
-    null_keys_dropped: int
+    page_bytes: int  # the most bytes of a page of more than one row
+    null_keys_dropped: int  # rows of the source without a key, which are not stored
     partitions: tuple[PartitionInfo, ...]
     order: Order = "key"
 
@@ -168,7 +168,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: bytes, where: str) -> "Manifest":
-        """Read a manifest, or say what is wrong with it."""
+        """Read a manifest, or raise an error that says why it cannot be read."""
         try:
             body: dict[str, Any] = json.loads(text)
             version = int(body["format_version"])
@@ -212,4 +212,4 @@ def _checksum(body: dict[str, Any]) -> int:
 
 
 def _damaged(where: str, error: Exception) -> str:
-    return f"{where} is not a manifest ({error}); rebuild it"
+    return f"{where} is not a valid manifest ({error}); rebuild it"

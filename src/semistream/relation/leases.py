@@ -1,4 +1,4 @@
-"""Leases: small files that say who uses a snapshot, so that `prune` does not remove it.
+"""Leases: small files that name the processes that use a snapshot, so that `prune` keeps it.
 
 ::
 
@@ -13,24 +13,24 @@ The protocol, the same in a local folder, in one that several hosts mount, and i
     and removed when they are not needed any more. A read lease stays for `LINGER_S` after the last
     reader was closed, so that the micro-batches of a Spark worker share one.
 2.  A lease is *dead* `LEASE_S` seconds after it was last written, or as soon as its process is gone
-    if that ran on the same machine. Who meets a dead lease removes it. Its age is the difference of
-    two files' times of modification, so it is measured by the file system's one clock, and clocks
-    that differ between hosts do no harm.
-3.  `prune` passes over every snapshot that has a live lease, that was current within the grace
+    if that ran on the same machine. A process that finds a dead lease removes it. Its age is the
+    difference of two files' times of modification, so it is measured by the one clock of the file
+    system, and differing clocks of hosts do not matter.
+3.  `prune` skips every snapshot that has a live lease, that was current within the grace
     period, or that is current. For each of the others it writes a prune lease, and only then looks
-    again. If somebody came in between, it removes its lease and leaves the snapshot alone; else it
-    removes the manifest first, then the other files, then the leases.
+    again. If another process wrote a lease in between, it removes its own lease and keeps the
+    snapshot; else it removes the manifest first, then the other files, then the leases.
 4.  A reader writes its lease, and only then looks for prune leases. While there is a live one it
-    waits: either the prune withdraws, or the manifest goes and the reader says that the snapshot
-    was pruned. A build does the same before it makes its snapshot current.
+    waits: either the prune withdraws, or the manifest is removed and the reader reports that the
+    snapshot was pruned. A build does the same before it makes its snapshot current.
 
-So each side writes before it looks, and no order of steps lets both go on. This needs a file system
-where a file that one process has written is listed for the next, which local ones and object stores
-are. NFS clients list what they saw up to a minute ago; there the grace period makes up for it, and
-should be at least a few minutes.
+So each side writes before it looks, and no order of steps lets both continue. This needs a file
+system where a file that one process has written is listed for the next, which local ones and object
+stores are. NFS clients may list a folder as it was up to a minute ago; there the grace period makes
+up for it, and should be at least a few minutes.
 
-A process that may not write there, as a reader of a relation that is read-only for it, goes on
-without a lease. Then only the grace period protects what it reads.
+A process that may not write there, because the relation is read-only for it, reads without a lease.
+Then only the grace period protects the snapshot.
 """
 
 import atexit
@@ -51,11 +51,11 @@ from semistream.relation.layout import MANIFEST, snapshot_path
 from semistream.relation.storage import Store
 
 LEASES = "leases"
-LEASE_S = 600.0
-RENEW_S = 120.0
-LINGER_S = 60.0
-_TICK_S = 30.0
-_POLL_S = 0.05
+LEASE_S = 600.0  # a lease that was not written for this long is dead
+RENEW_S = 120.0  # leases are written again after this time
+LINGER_S = 60.0  # a read lease is kept for this long after its last reader
+_TICK_S = 30.0  # between two checks by the thread
+_POLL_S = 0.05  # between two looks for a prune lease
 
 Kind: TypeAlias = Literal["read", "build", "prune"]
 
@@ -102,10 +102,10 @@ class Lease:
     """One lease file of this process."""
 
     store: Store
-    snapshot: str
+    snapshot: str  # the id of the snapshot in use
     kind: Kind
-    name: str = field(init=False)
-    refusal: str = ""  # why it could not be written
+    name: str = field(init=False)  # of the file, inside the store
+    refusal: str = ""  # why it could not be written; empty if it was
 
     def __post_init__(self) -> None:
         """Choose a name that no other lease has."""
@@ -117,7 +117,7 @@ class Lease:
         self.store.write_note(self.name, body.encode())
 
     def try_write(self) -> None:
-        """Write the file if that is allowed and possible; else note why not."""
+        """Write the file if that is allowed and possible; else set `refusal`."""
         try:
             self.write()
             self.refusal = ""
@@ -158,7 +158,7 @@ class Found:
     holder: Holder | None  # unknown if the file cannot be read
 
     def __str__(self) -> str:
-        """Say who holds it."""
+        """Name the process that holds it."""
         if self.holder is None:
             return "a process that could not be identified"
         return f"process {self.holder.pid} on {self.holder.host}"
@@ -194,9 +194,9 @@ def _remove_quietly(store: Store, name: str) -> None:
 
 
 def remove_all(store: Store, snapshot: str) -> None:
-    """Remove what is left of the leases on a snapshot that is gone.
+    """Remove the remaining leases on a snapshot that was removed.
 
-    A reader may come while this happens; it will find the snapshot gone and remove its own lease.
+    A reader that writes a lease meanwhile finds the snapshot gone and removes its own lease.
     """
     try:
         store.remove(f"{LEASES}/{snapshot}")
@@ -206,7 +206,7 @@ def remove_all(store: Store, snapshot: str) -> None:
 
 
 def store_time(store: Store) -> float:
-    """Return what time it is by the clock of the store's file system."""
+    """Return the time by the clock of the store's file system."""
     name = f"{LEASES}/{uuid4().hex}.clock"
     store.write_note(name, b"")
     entry = store.entry(name)
@@ -216,12 +216,12 @@ def store_time(store: Store) -> float:
 
 
 class Hold:
-    """A user's share in a lease: the lease lives as long as one of its holds does."""
+    """One use of a lease, by a reader or a build: the lease is kept while it has holds."""
 
     __slots__ = ("__weakref__", "_shared")
 
     def __init__(self, shared: "_Shared") -> None:
-        """Join the users of a lease."""
+        """Add a use to the lease."""
         self._shared = shared
         shared.holds.add(self)
 
@@ -231,18 +231,18 @@ class Hold:
         return self._shared.lease
 
     def release(self) -> None:
-        """Leave the users of the lease; safe to call twice."""
+        """End this use of the lease; safe to call twice."""
         self._shared.holds.discard(self)
 
 
 @dataclass(eq=False, slots=True)
 class _Shared:
-    """A lease with those who use it in this process."""
+    """A lease with its uses in this process."""
 
     lease: Lease
     renewed_at: float  # by this process's steady clock
-    idle_since: float | None = None
-    holds: "WeakSet[Hold]" = field(default_factory=WeakSet)
+    idle_since: float | None = None  # by the same clock; None while there are holds
+    holds: "WeakSet[Hold]" = field(default_factory=WeakSet)  # one that is collected is released
 
     def is_for(self, store: Store, snapshot: str, kind: Kind) -> bool:
         lease = self.lease
@@ -260,10 +260,10 @@ class _Keeper:
     """The leases of this process, and the thread that renews them while there are any."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._shared: list[_Shared] = []
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()  # guards `_shared` and `_thread`
+        self._shared: list[_Shared] = []  # all leases that are kept
+        self._stop = threading.Event()  # set when the process ends
+        self._thread: threading.Thread | None = None  # runs while there are leases
 
     def find(self, store: Store, snapshot: str) -> Hold | None:
         """Return a hold of the read lease that this process has already, if any."""
@@ -322,7 +322,7 @@ _keeper = _Keeper()
 
 
 def _forget_parent() -> None:
-    """Begin anew in a forked process: the leases are its parent's, and so was the thread."""
+    """Start without leases in a forked process: they, and the thread, belong to its parent."""
     global _keeper
     _keeper = _Keeper()
 

@@ -14,16 +14,16 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class OpenFiles(Generic[Key]):
-    """Opens files when they are asked for and closes the one that was not used for longest.
+    """Opens files when they are requested and closes the least recently used one.
 
-    Where the process may open fewer than `most`, it makes do with what it gets.
+    If the process may open fewer than `most`, the limit of the process applies.
     """
 
     def __init__(self, open_file: Callable[[Key], PageFile], most: int | None = MOST_OPEN) -> None:
         """Open nothing yet. Without `most`, as for objects in a bucket, all files stay open."""
         self._open_file = open_file
-        self._most = most
-        self._files: OrderedDict[Key, PageFile] = OrderedDict()  # the one used last at the end
+        self._most = most  # files open at a time; None: no limit
+        self._files: OrderedDict[Key, PageFile] = OrderedDict()  # most recently used at the end
 
     def __len__(self) -> int:
         """Return how many files are open."""

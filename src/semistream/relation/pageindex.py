@@ -1,10 +1,10 @@
 """The index on R as the joins use it: from a key code to its page.
 
-A code's *home* is the first page that may hold it. Clustered pages of a partition are sorted, so
-their first codes are a sparse index; rows on hot pages (``order="frequency"``) are found through
+The *page of a code* is the first page that may hold it. Clustered pages of a partition are sorted,
+so their first codes are a sparse index; rows on hot pages (``order="frequency"``) are found through
 the non-clustered index, which has an entry for each of their codes. Both are searched through a
 directory (`index_kernels`). Duplicate keys may run on over several clustered pages: `end` says,
-for each home, behind which page all its codes have been seen.
+for each page, behind which page all codes that belong to it have been seen.
 
 Memory: first codes, hot codes and hot pages are the reader's. The directories add 8 bytes a page
 and 2 a hot code, `ends` 4 bytes a page, and only where R has duplicates.
@@ -27,24 +27,26 @@ class PageIndex:
 
     def __init__(self, reader: PageReader) -> None:
         """Derive what is needed from the page table."""
-        self._first_codes = reader.first_codes
-        self._hot_codes = reader.hot_codes
-        self._hot_pages = reader.hot_pages
-        self.is_unique = reader.has_unique_codes
+        self._first_codes = reader.first_codes  # by page
+        self._hot_codes = reader.hot_codes  # ascending; rows on hot pages
+        self._hot_pages = reader.hot_pages  # the page of each hot code
+        self.is_unique = reader.has_unique_codes  # no code is on two pages
         bounds = reader.partition_page_bounds()
+        # The sorted stretches, one a partition and one of hot codes; see `index_kernels`.
         self.parts = np.zeros((len(bounds) + 1, kernels.COLUMNS), np.int64)
-        self._directory = np.zeros(_directory_entries(reader), np.int32)
+        self._directory = np.zeros(_directory_entries(reader), np.int32)  # of all stretches
         used = 0
         for part, (first, last) in enumerate(bounds.tolist()):
             ranges = _RANGES_PER_PAGE * (last - first)
             used = self._describe(part, self._first_codes, (first, last), ranges, used)
         hot = (0, len(self._hot_codes))
         self._describe(len(bounds), self._hot_codes, hot, -(-hot[1] // _HOT_CODES_PER_RANGE), used)
+        # By page: behind which one all its codes have been seen; None if that is the next.
         self._ends = None if self.is_unique else self._find_ends(bounds)
 
     @staticmethod
     def size_bytes(reader: PageReader) -> int:
-        """Return what an index over these pages adds to the page table."""
+        """Return the size in bytes that an index over these pages adds to the page table."""
         parts = 8 * kernels.COLUMNS * (len(reader.manifest.partitions) + 1)
         ends = 0 if reader.has_unique_codes else 4 * reader.page_count
         return parts + 4 * _directory_entries(reader) + ends
@@ -66,20 +68,20 @@ class PageIndex:
         """How many pages R has, hot ones included."""
         return len(self._first_codes)
 
-    def homes(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the home page of each code; their partitions must have pages."""
-        homes = np.empty(len(codes), np.int64)
-        arguments = (codes, *self.arrays, homes)
-        kernels.find_homes(*arguments)
-        return homes
+    def pages(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the page of each code; their partitions must have pages."""
+        pages = np.empty(len(codes), np.int64)
+        arguments = (codes, *self.arrays, pages)
+        kernels.find_pages(*arguments)
+        return pages
 
-    def first_code_after(self, homes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first code of the page behind each home, or of the last page."""
-        return self._first_codes[np.minimum(homes + 1, self.page_count - 1)]
+    def first_code_after(self, pages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the first code of the page behind each of these, or of the last page."""
+        return self._first_codes[np.minimum(pages + 1, self.page_count - 1)]
 
-    def end(self, home: int) -> int:
-        """Return the page (exclusive) up to which codes at home on this page may lie."""
-        return home + 1 if self._ends is None else int(self._ends[home])
+    def end(self, page: int) -> int:
+        """Return the page (exclusive) up to which codes that belong to this page may lie."""
+        return page + 1 if self._ends is None else int(self._ends[page])
 
     def _describe(
         self,
@@ -100,7 +102,7 @@ class PageIndex:
         return used + ranges + 1
 
     def _find_ends(self, bounds: NDArray[np.int64]) -> NDArray[np.int32]:
-        """A home's last code may be the next page's first, and run on for as long as that does."""
+        """A page's last code may be the next page's first, and run on for as long as that does."""
         ends = np.arange(1, self.page_count + 1, dtype=np.int32)
         for first, last in bounds:
             codes = self._first_codes[first:last]
@@ -110,7 +112,7 @@ class PageIndex:
 
 
 def _directory_entries(reader: PageReader) -> int:
-    """Return how much all directories take at most: their ranges, and one entry more for each."""
+    """Return the most entries that all directories have: their ranges, and one more for each."""
     parts = len(reader.manifest.partitions) + 1
     ranges = _RANGES_PER_PAGE * reader.page_count + -(
         -len(reader.hot_codes) // _HOT_CODES_PER_RANGE

@@ -1,4 +1,4 @@
-"""The page table while it is loaded: what that takes at most, and reading only what is needed.
+"""The page table while it is loaded: a bound on its memory, and reading only the needed columns.
 
 The page table of a partition is an Arrow file with a row for each page, and columns for every part
 of every column of R. A join needs the parts of a few columns. Of a large local file only these are
@@ -22,16 +22,16 @@ CODES = "codes"
 _PAGE_BYTES = 8 + 8 + 4 + 8 + 4 + 1
 _PART_BYTES = 8 + 8 + 4 + 1  # offset, end, checksum, and whether it was checked
 _STORED_PART_BYTES = 8 + 8 + 4  # offset, size and checksum in the file
-# A page table up to this size is read in one go; of a larger local one only what is needed.
+# A page table up to this size is read as a whole; of a larger local one only the needed columns.
 _WHOLE_BYTES = 1 << 20
 
 
 def page_table_bound(
     store: Store, manifest: Manifest, partitions: Sequence[int], columns: Sequence[str]
 ) -> int:
-    """Return what a `PageReader` takes at most, before anything but file sizes is read.
+    """Return the most memory, in bytes, of a `PageReader`, from file sizes and the manifest alone.
 
-    Up to 1 MB of what is read and dropped again is not counted.
+    Up to 1 MB that is read and freed again is not counted.
     """
     infos = [manifest.partitions[p] for p in partitions if manifest.partitions[p].row_count]
     if not infos:
@@ -68,11 +68,12 @@ class PageTable:
         """Allocate the columns for all pages."""
         every = [CODES, *names]
         self.offsets = {name: np.empty(page_count, np.int64) for name in every}
-        self.ends = {name: np.zeros(page_count + 1, np.int64) for name in names}  # sizes, at first
+        # Sizes while the table is filled; the reader turns them into running totals in place.
+        self.ends = {name: np.zeros(page_count + 1, np.int64) for name in names}
         self.checksums = {name: np.empty(page_count, np.uint32) for name in every}
 
     def fill(self, pages: slice, found: dict[str, NDArray[Any]]) -> None:
-        """Take over what was read of one partition."""
+        """Copy the columns that were read of one partition."""
         for name, checksums in self.checksums.items():
             checksums[pages] = found[f"{name}.checksum"]
         for name, sizes in self.ends.items():
@@ -81,18 +82,18 @@ class PageTable:
 
 
 def read_columns(
-    store: Store, path: str, checksum: int, wanted: list[str]
+    store: Store, path: str, checksum: int, names: list[str]
 ) -> dict[str, NDArray[Any]]:
     """Return columns of an Arrow file whose bytes have this CRC-32; `ValueError` if they do not."""
     size_bytes = _size_bytes(store, path)
     if size_bytes <= _WHOLE_BYTES or not store.is_local:
         content = store.read(path)
         _compare(zlib.crc32(content), checksum)
-        return _columns(pa.BufferReader(content), wanted)
+        return _columns(pa.BufferReader(content), names)
     file = store.open_pages(path)
     try:
         _compare(_crc32(file, size_bytes), checksum)
-        return _columns(pa.PythonFile(_Readable(file, size_bytes), mode="r"), wanted)
+        return _columns(pa.PythonFile(_Readable(file, size_bytes), mode="r"), names)
     finally:
         file.close()
 
@@ -109,14 +110,14 @@ def _compare(found: int, checksum: int) -> None:
         raise ValueError("its checksum does not match")
 
 
-def _columns(source: pa.NativeFile, wanted: list[str]) -> dict[str, NDArray[Any]]:
-    names = pa.ipc.open_file(source).schema.names
-    options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in wanted])
+def _columns(source: pa.NativeFile, names: list[str]) -> dict[str, NDArray[Any]]:
+    stored = pa.ipc.open_file(source).schema.names
+    options = pa.ipc.IpcReadOptions(included_fields=[stored.index(name) for name in names])
     file = pa.ipc.open_file(source, options=options)
     # One by one: reading all of them at once reads the other columns as well.
     batches = [file.get_batch(i) for i in range(file.num_record_batches)]
     table = pa.Table.from_batches(batches, batches[0].schema)
-    return {name: table[name].to_numpy() for name in wanted}
+    return {name: table[name].to_numpy() for name in names}
 
 
 def _crc32(file: PageFile, size_bytes: int) -> int:

@@ -1,6 +1,6 @@
-"""Removing old snapshots, and what dead builds left behind, but nothing that is in use.
+"""Removing old snapshots and the files of dead builds, but nothing that is in use.
 
-`semistream.relation.leases` describes how a prune, readers and builds keep out of each other's way.
+`semistream.relation.leases` describes the protocol between prunes, readers and builds.
 """
 
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ GRACE_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a prune removed, and what it would have removed but for the reason given."""
+    """The result of a prune."""
 
-    removed: list[str] = field(default_factory=list)
-    kept: dict[str, str] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)  # ids of snapshots
+    kept: dict[str, str] = field(default_factory=dict)  # surplus ones, each with the reason
 
 
 def prune(store: Store, keep: int, grace_s: float) -> Pruned:
@@ -52,18 +52,18 @@ def prune(store: Store, keep: int, grace_s: float) -> Pruned:
 
 @dataclass(frozen=True, slots=True)
 class _Inventory:
-    """What there is, with the times at which it came about."""
+    """The snapshots and drafts of a relation, with their times."""
 
     store: Store
-    now: float
-    current: str
+    now: float  # by the clock of the store
+    current: str  # the content of CURRENT
     switched_at: float  # when CURRENT was last replaced
     published: dict[str, float]  # when each snapshot got its manifest; oldest name first
     drafts: list[str]  # without a manifest
 
     @classmethod
     def of(cls, store: Store) -> "_Inventory":
-        """Look around."""
+        """List the store."""
         names = [name for name in store.names(SNAPSHOTS) if is_snapshot_name(name)]
         manifests = {name: store.entry(snapshot_path(name, MANIFEST)) for name in names}
         switched = store.entry(CURRENT)
@@ -83,7 +83,7 @@ class _Inventory:
         return others[: max(0, len(others) - (keep - 1))] + drafts
 
     def unused_since(self, snapshot: str) -> tuple[float, str]:
-        """Return the last time at which somebody may have opened or written it, and why then."""
+        """Return the last time at which a process may have opened or written it, and the event."""
         if snapshot in self.drafts:
             entries = self.store.entries(snapshot_path(snapshot))
             return max([0.0, *(e.modified_at for e in entries)]), "an unfinished build wrote to it"
@@ -120,7 +120,7 @@ def _in_use(used: list[leases.Found]) -> str:
 
 
 def _sweep(store: Store, now: float, grace_s: float) -> None:
-    """Remove what processes that died left beside the snapshots."""
+    """Remove temporary files and leases of processes that died."""
     old_s = max(grace_s, LEASE_S)
     for entry in store.entries(""):
         if entry.name.startswith(f".{CURRENT}-") and now - entry.modified_at >= old_s:
@@ -133,5 +133,5 @@ def _sweep(store: Store, now: float, grace_s: float) -> None:
 
 
 def read_current(store: Store) -> str:
-    """Return what CURRENT says, whether or not it is the name of a snapshot."""
+    """Return the content of CURRENT, whether or not it is the name of a snapshot."""
     return store.read(CURRENT).decode(errors="replace").strip()

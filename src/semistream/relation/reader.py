@@ -5,14 +5,14 @@ numbered 0 … ``page_count`` in one sequence, partition after partition. Each p
 pages first, if the relation is ordered by frequency, then its clustered pages, sorted by key code
 (`semistream.relation.layout`). A code is found in two steps: among `hot_codes`, which name the page
 in `hot_pages`; else by a binary search in `first_codes` over the partition's clustered pages.
-Only the page table and the parts that were asked for are ever read. A part of a page is checked
+Only the page table and the requested parts are read. A part of a page is checked
 against its CRC-32 the first time this process reads it; files of a snapshot never change.
 
 Memory: the page table and the hot index, 12 bytes a hot code, belong to the reader and are counted
-by the join (`table_bytes`); everything else goes into the caller's buffers. `page_table_bound` says
-beforehand what loading them takes at most: partitions are read one after the other, and only the
-columns of the page table that are needed. What has been checked is remembered for the whole
-process, one byte per page and part, for the `_REMEMBERED_PARTS` parts used last.
+by the join (`table_bytes`); all other bytes go into the caller's buffers. `page_table_bound` gives
+the most memory of loading them in advance: partitions are read one after the other, and only the
+needed columns of the page table. Which pages were checked is remembered for the whole process, one
+byte per page and part, for the `_REMEMBERED_PARTS` parts used last.
 """
 
 import itertools
@@ -51,22 +51,22 @@ def _remember_checked(key: tuple[str, ...], page_count: int) -> NDArray[np.bool_
 
 @dataclass(slots=True)
 class _Part:
-    """Where one part of the pages lies, and which pages of it have been checked."""
+    """The places of one part of all pages in the files, and which were checked."""
 
-    offsets: NDArray[np.int64]
+    offsets: NDArray[np.int64]  # of each page in its file
     ends: NDArray[np.int64]  # running total of the pages' sizes, in units of `unit_bytes`
-    unit_bytes: int
-    checksums: NDArray[np.uint32]
-    checked: NDArray[np.bool_]
+    unit_bytes: int  # bytes per row if the width is fixed, else 1
+    checksums: NDArray[np.uint32]  # CRC-32 of each page
+    checked: NDArray[np.bool_]  # shared by all readers of this process
 
     @property
     def own_bytes(self) -> int:
-        """What this part adds to the page table; fixed widths share the running row count."""
+        """Memory of this part of the page table; fixed widths share the running row count."""
         ends_bytes = self.ends.nbytes if self.unit_bytes == 1 else 0
         return self.offsets.nbytes + ends_bytes + self.checksums.nbytes + self.checked.nbytes
 
     def size_bytes(self, first: int, last: int) -> int:
-        """Return what pages ``first … last - 1`` take."""
+        """Return the size in bytes of pages ``first … last - 1``."""
         return int(self.ends[last] - self.ends[first]) * self.unit_bytes
 
 
@@ -83,15 +83,20 @@ class PageReader:
     ) -> None:
         """Load the page table for these partitions and columns; no page is read yet."""
         self.manifest = manifest
-        self.reading = reading or Reading()
+        self.reading = reading or Reading()  # which device, and how it is read
         self._store = store
         infos = [manifest.partitions[p] for p in partitions]
-        self._infos = [info for info in infos if info.row_count]
-        self._hold = hold_for_reading(store, manifest.snapshot)
+        self._infos = [info for info in infos if info.row_count]  # the others have no files
+        self._hold = hold_for_reading(store, manifest.snapshot)  # keeps `prune` away
+        # Open files, by the position in `_infos` and the kind: key codes or data.
         self._files = OpenFiles(self._open_file, MOST_OPEN if store.is_local else None)
+        # The page table, by name of the part; a part without bytes on any page is left out.
         self._parts: dict[str, _Part] = {}
+        # Rows before each page, and all rows at the end.
         self.row_bounds: NDArray[np.int64] = np.zeros(1, np.int64)
+        # The sparse index: the least code of each page.
         self.first_codes: NDArray[np.int64] = np.zeros(0, np.int64)
+        # The position in `_infos` of each page's partition.
         self._file_index: NDArray[np.int32] = np.zeros(0, np.int32)
         # The hot index: hot codes, ascending and each once, and the page of each.
         self.hot_codes: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -101,12 +106,12 @@ class PageReader:
 
     @property
     def page_count(self) -> int:
-        """N_R of the papers: how many pages a full scan reads."""
+        """N_R of the papers: the number of pages that a cycle reads."""
         return len(self.row_bounds) - 1
 
     @property
     def row_count(self) -> int:
-        """How many rows the pages hold."""
+        """The number of rows on the pages."""
         return int(self.row_bounds[-1])
 
     @property
@@ -134,7 +139,7 @@ class PageReader:
 
     @property
     def rows_per_key(self) -> float:
-        """How many rows a key has on average."""
+        """The average number of rows of a key."""
         return self.row_count / max(1, sum(info.distinct_codes for info in self._infos))
 
     def partition_page_bounds(self) -> NDArray[np.int64]:
@@ -147,14 +152,14 @@ class PageReader:
         return bounds
 
     def places_in_partition(self, pages: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how many pages of its own partition lie before each of these pages."""
+        """Return the position of each of these pages in its own partition."""
         places: NDArray[np.int64] = pages - np.searchsorted(
             self._file_index, self._file_index[pages]
         )
         return places
 
     def crowding(self, shift: int) -> float:
-        """Return how many rows share ``code >> shift`` with a row, on average over the rows."""
+        """Return the number of rows that share ``code >> shift`` with a row, averaged over rows."""
         if not self.row_count:
             return 0.0
         squares = sum(info.squared_loads[shift] for info in self._infos)
@@ -163,7 +168,7 @@ class PageReader:
 
     @property
     def table_bytes(self) -> int:
-        """What the page table, the sparse index and the hot index take in memory."""
+        """Memory of the page table, the sparse index and the hot index."""
         return (
             self.row_bounds.nbytes
             + self.first_codes.nbytes
@@ -174,11 +179,11 @@ class PageReader:
         )
 
     def part_bytes(self, part: str, first: int, last: int) -> int:
-        """Return what a part of the pages ``first … last - 1`` takes; 0 for an absent validity."""
+        """Return the size of a part of pages ``first … last - 1``; 0 for an absent validity."""
         return self._parts[part].size_bytes(first, last) if part in self._parts else 0
 
     def most_part_bytes(self, part: str, page_count: int) -> int:
-        """Return the most that a part takes over any run of this many consecutive pages."""
+        """Return the greatest size of a part over any `page_count` consecutive pages."""
         span = min(page_count, self.page_count)
         if not span or part not in self._parts:
             return 0
@@ -186,20 +191,20 @@ class PageReader:
         return int((ends[span:] - ends[: len(ends) - span]).max()) * self._parts[part].unit_bytes
 
     def average_value_bytes(self, column: str) -> float:
-        """Return what a value of a stored column takes, on average over all rows."""
+        """Return the size of a value of a stored column, averaged over all rows."""
         index = self.manifest.schema.get_field_index(column)
         names = part_names(index, self.manifest.schema.field(index).type).values()
         total = sum(self.part_bytes(name, 0, self.page_count) for name in names)
         return total / max(1, self.row_count)
 
     def has_nulls(self, column: str) -> bool:
-        """Return whether any page has a null in a column that was asked for."""
+        """Return whether any page has a null in a column that is read."""
         index = self.manifest.schema.get_field_index(column)
         names = part_names(index, self.manifest.schema.field(index).type)
         return "validity" not in names or names["validity"] in self._parts
 
     def pages_per_stretch(self, columns: Sequence[str]) -> float:
-        """Return how many pages of a column lie together in the file, on average over columns."""
+        """Return the number of pages of a column that lie together, averaged over columns."""
         names = [name for name in parts_of(self.manifest, columns) if name in self._parts]
         if not names or not self.page_count:
             return float(max(1, self.page_count))
@@ -209,7 +214,7 @@ class PageReader:
         return self.page_count * len(pieces) / sum(pieces)
 
     def read_codes(self, first: int, last: int, out: NDArray[np.int64]) -> int:
-        """Read the key codes of pages ``first … last - 1``; return how many there are."""
+        """Read the key codes of pages ``first … last - 1``; return their number."""
         return self.read_part(CODES, first, last, out.view(np.uint8)) // CODE_BYTES
 
     def read_part(self, name: str, first: int, last: int, out: NDArray[np.uint8]) -> int:
@@ -241,7 +246,7 @@ class PageReader:
                 file.announce(int(part.offsets[a]), part.size_bytes(a, b))
 
     def close(self) -> None:
-        """Close all files, and let others prune the snapshot."""
+        """Close all files, and allow the snapshot to be pruned."""
         self._files.close()
         self._hold.release()
 
@@ -303,20 +308,20 @@ class PageReader:
         return self._read_table("hot index", path, checksum, ["code", "page"])
 
     def _read_page_table(self, info: PartitionInfo, names: list[str]) -> dict[str, NDArray[Any]]:
-        wanted = ["rows", "first_code", "codes.checksum"]
-        wanted += [f"{n}.{what}" for n in names for what in ("offset", "size", "checksum")]
+        columns = ["rows", "first_code", "codes.checksum"]
+        columns += [f"{n}.{what}" for n in names for what in ("offset", "size", "checksum")]
         path, checksum = self._path(info, "pages"), info.page_table_checksum
-        found = self._read_table("page table", path, checksum, wanted)
+        found = self._read_table("page table", path, checksum, columns)
         if len(found["rows"]) != info.page_count:
-            raise self._unreadable("page table", path, "it has another number of pages")
+            raise self._unreadable("page table", path, "its number of pages is not the manifest's")
         return found
 
     def _read_table(
-        self, what: str, path: str, checksum: int, wanted: list[str]
+        self, what: str, path: str, checksum: int, columns: list[str]
     ) -> dict[str, NDArray[Any]]:
-        """Read columns of the page table or the hot index, or report what is wrong with it."""
+        """Read columns of the page table or the hot index, or raise why that is not possible."""
         try:
-            return read_columns(self._store, path, checksum, wanted)
+            return read_columns(self._store, path, checksum, columns)
         except OSError as error:
             raise self._explained(path, error) from error
         except (pa.ArrowException, KeyError, ValueError, IndexError) as error:
@@ -350,8 +355,8 @@ class PageReader:
         except OSError as error:
             raise self._failure(file_index, part, error) from error
 
-    def _open_file(self, wanted: tuple[int, str]) -> PageFile:
-        file_index, kind = wanted
+    def _open_file(self, key: tuple[int, str]) -> PageFile:
+        file_index, kind = key
         path = self._path(self._infos[file_index], kind)
         return self.reading.open(self._store.open_pages(path), path)
 

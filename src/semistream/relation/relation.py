@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Self
 
 import pyarrow as pa
 
@@ -28,26 +28,20 @@ from semistream.relation.reader import PageReader
 from semistream.relation.storage import Store
 from semistream.units import format_bytes
 
-if TYPE_CHECKING:
-    from semistream.advice.explain import Explanation
-    from semistream.spec import Columns, On
-
 
 @dataclass(frozen=True)
 class Relation:
     """One snapshot of a relation. Cheap to open, safe to pickle: it holds only the manifest.
 
-    >>> products = Relation.open("products.rel")  # doctest: +SKIP
-    >>> products.row_count, products.key  # doctest: +SKIP
-    (3500000, ('product_id',))
+    `semistream.Relation` is this class with `explain`, which needs the layers above.
     """
 
-    location: str
-    manifest: Manifest
-    reading: Reading = field(default_factory=Reading)
+    location: str  # a path or a URI, as given to `open`
+    manifest: Manifest  # what the snapshot consists of
+    reading: Reading = field(default_factory=Reading)  # how pages are read
 
     @classmethod
-    def open(cls, location: str | os.PathLike[str], snapshot: str | None = None) -> "Relation":
+    def open(cls, location: str | os.PathLike[str], snapshot: str | None = None) -> Self:
         """Open the current snapshot of the relation at a path or URI, or a named one."""
         store = Store.at(location)
         where = os.fspath(location) if "://" in os.fspath(location) else store.root
@@ -77,7 +71,7 @@ class Relation:
 
     @property
     def order(self) -> Order:
-        """How the rows lie: by ``key``, or by ``frequency`` with the hot pages first."""
+        """The order of the rows: by ``key``, or by ``frequency`` with the hot pages first."""
         return self.manifest.order
 
     @property
@@ -87,27 +81,27 @@ class Relation:
 
     @property
     def partition_count(self) -> int:
-        """P: how many hash partitions R has."""
+        """P: the number of hash partitions of R."""
         return len(self.manifest.partitions)
 
     @property
     def row_count(self) -> int:
-        """How many rows R has; rows without a key are not among them."""
+        """The number of rows of R; rows without a key are not stored and not counted."""
         return sum(p.row_count for p in self.manifest.partitions)
 
     @property
     def page_count(self) -> int:
-        """How many pages R has."""
+        """The number of pages of R."""
         return sum(p.page_count for p in self.manifest.partitions)
 
     @property
     def hot_page_count(self) -> int:
-        """How many of the pages are hot; none unless R is ordered by frequency."""
+        """The number of hot pages; 0 unless R is ordered by frequency."""
         return sum(p.hot_pages for p in self.manifest.partitions)
 
     @property
     def size_bytes(self) -> int:
-        """What R takes on disk, page tables and the hot index aside."""
+        """Size of R on disk in bytes, without page tables and the hot index."""
         return sum(p.size_bytes for p in self.manifest.partitions)
 
     @property
@@ -131,41 +125,20 @@ class Relation:
         return PageReader(self.store, self.manifest, partitions, columns, self.reading)
 
     def page_table_bytes(self, columns: list[str], partition: int | None = None) -> int:
-        """Return what a reader of some columns takes at most while it loads the page table."""
+        """Return the most memory, in bytes, of a reader of these columns while it loads."""
         partitions = range(self.partition_count) if partition is None else [partition]
         return page_table_bound(self.store, self.manifest, partitions, columns)
 
     def hold(self) -> Hold:
         """Keep `prune` from removing this snapshot until the result is released or collected.
 
-        Joins do so themselves while they read; this is for those who will read it later.
+        Joins do so themselves while they read; call this if a join will read it later.
         """
         return hold_for_reading(self.store, self.snapshot)
 
-    def read_by(self, reading: Reading) -> "Relation":
-        """Return the same relation, to be read in another way: from an emulated disk, say."""
+    def read_by(self, reading: Reading) -> Self:
+        """Return the same relation, read in another way: from an emulated disk, for example."""
         return replace(self, reading=reading)
-
-    def explain(
-        self,
-        *,
-        memory: int | str,
-        rate: float | None = None,
-        skew: float | None = None,
-        sample: pa.Table | None = None,
-        on: "On | None" = None,
-        columns: "Columns | None" = None,
-    ) -> "Explanation":
-        """Return what a budget buys: algorithms ranked by predicted rate, the split, alternatives.
-
-        `skew` is a Zipf exponent; a `sample` of the stream, a table with its key, says more. See
-        `semistream.advice.explain`.
-        """
-        from semistream.advice.explain import explain
-
-        return explain(
-            self, memory=memory, rate=rate, skew=skew, sample=sample, on=on, columns=columns
-        )
 
     def snapshots(self) -> list[str]:
         """Return the ids of all snapshots that are kept, oldest first."""
@@ -176,12 +149,12 @@ class Relation:
         """Delete all but the newest `keep` snapshots, as far as they are not in use.
 
         The current one always stays. So does one that a join in any process reads, and one that
-        was current within the `grace` period (seconds, or a timedelta): somebody may have opened it
-        just before, or read it without being able to say so, where the relation is read-only.
-        What builds left behind that died goes as well, after the same period; a build that is
+        was current within the `grace` period (seconds, or a timedelta): a process may have opened
+        it just before, or may read it without a lease because the relation is read-only for it.
+        Files of builds that died are removed as well, after the same period; a build that is
         running is not disturbed. `semistream.relation.leases` has the details.
 
-        The result lists what was ``removed``, and what was ``kept``, with the reason.
+        The result lists the snapshots ``removed``, and those ``kept``, each with the reason.
         """
         grace_s = grace.total_seconds() if isinstance(grace, timedelta) else float(grace)
         with explained(f"pruning the relation {self.location!r}"):

@@ -1,7 +1,7 @@
-"""Temporary files of a build: rows of each partition, appended as they come, read back once.
+"""Temporary files of a build: rows of each partition, appended batch by batch, read back once.
 
-A file is open only while it is written or read, so a build needs few descriptors, however many
-partitions it has. Each append is an Arrow stream of its own; a file is a row of them.
+A file is open only while it is written or read, so a build needs few descriptors, for any number
+of partitions. Each append is an Arrow stream of its own; a file is a sequence of them.
 """
 
 import tempfile
@@ -19,15 +19,15 @@ class SpoolFiles:
 
     def __init__(self) -> None:
         """Make nothing yet."""
-        self._folder: LocalStore | None = None
-        self._written: set[int] = set()
+        self._folder: LocalStore | None = None  # made with the first file
+        self._written: set[int] = set()  # partitions that have a file
 
     def holds(self, partition: int) -> bool:
         """Whether rows of this partition were written."""
         return partition in self._written
 
     def append(self, partition: int, rows: pa.Table) -> None:
-        """Write rows behind those that were written before."""
+        """Append rows to the file of a partition."""
         if self._folder is None:
             self._folder = _make_folder()
         self._written.add(partition)

@@ -1,10 +1,10 @@
 """Where a relation's files live: a local folder, or anything `pyarrow.fs` can reach.
 
 Local files are read with ``preadv`` straight into the join's disk buffer; the others go through
-Arrow's random-access files. Both answer to `PageFile`, which is also the seam for emulated devices
+Arrow's random-access files. Both implement `PageFile`, as the files of emulated devices do
 (`semistream.relation.device`).
 
-What is committed in a local folder is durable: contents and names are synced (see
+Committed files in a local folder are durable: contents and names are synced (see
 `semistream.relation.disk`). An object store publishes whole objects and has nothing to sync.
 """
 
@@ -35,7 +35,7 @@ from semistream.relation.disk import (
     write_file,
 )
 
-disk = Disk()  # what local stores use; tests put another in its place
+disk = Disk()  # used by local stores; tests replace it
 
 
 class PageFile(Protocol):
@@ -54,7 +54,7 @@ class PageFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         ...
 
 
@@ -70,7 +70,7 @@ class Output(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Close a file that is of no use; safe to call twice, or after `commit`."""
+        """Close a file that is not needed any more; safe to call twice, or after `commit`."""
         ...
 
 
@@ -116,7 +116,7 @@ class ArrowOutput:
         self._file.close()
 
     def abandon(self) -> None:
-        """Close the file; Arrow publishes what there is, and the draft it belongs to is removed."""
+        """Close the file; Arrow publishes the part written, and its draft is removed."""
         if not self._file.closed:
             self._file.close()
 
@@ -124,7 +124,7 @@ class ArrowOutput:
 class Store(ABC):
     """A folder on some file system; paths given to it are relative to the folder."""
 
-    root: str
+    root: str  # the path of the folder
 
     @staticmethod
     def at(location: str | os.PathLike[str]) -> "Store":
@@ -156,11 +156,11 @@ class Store(ABC):
 
     @abstractmethod
     def entry(self, name: str) -> Entry | None:
-        """Return what is known of a file or folder, or None if it is not there."""
+        """Return the entry of a file or folder, or None if it is not there."""
 
     @abstractmethod
     def entries(self, name: str) -> list[Entry]:
-        """Return what lies in a folder of the store; empty if there is no such folder."""
+        """Return the entries of a folder of the store; empty if there is no such folder."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -214,14 +214,14 @@ class LocalStore(Store):
     root: str
 
     def entry(self, name: str) -> Entry | None:
-        """Return what is known of a file or folder, or None if it is not there."""
+        """Return the entry of a file or folder, or None if it is not there."""
         try:
             return self.disk.stat(self.path(name))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def entries(self, name: str) -> list[Entry]:
-        """Return what lies in a folder of the store; empty if there is no such folder."""
+        """Return the entries of a folder of the store; empty if there is no such folder."""
         try:
             return self.disk.scan(self.path(name))
         except (FileNotFoundError, NotADirectoryError):
@@ -310,12 +310,12 @@ class ArrowStore(Store):
     root: str
 
     def entry(self, name: str) -> Entry | None:
-        """Return what is known of a file or folder, or None if it is not there."""
+        """Return the entry of a file or folder, or None if it is not there."""
         found = self.filesystem.get_file_info(self.path(name))
         return None if found.type == fs.FileType.NotFound else _arrow_entry(found)
 
     def entries(self, name: str) -> list[Entry]:
-        """Return what lies in a folder of the store; empty if there is no such folder."""
+        """Return the entries of a folder of the store; empty if there is no such folder."""
         selector = fs.FileSelector(self.path(name), allow_not_found=True)
         return [_arrow_entry(found) for found in self.filesystem.get_file_info(selector)]
 

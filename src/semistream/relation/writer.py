@@ -1,11 +1,11 @@
-"""Writes one partition of a relation from rows that come sorted by key code.
+"""Writes one partition of a relation from rows that are sorted by key code.
 
 Rows are gathered until they fill an extent, then cut into pages and written column by column,
-so a build holds one extent (`EXTENT_BYTES`) per partition in memory, whatever the partition's
-size. Each part of each page gets a CRC-32, which readers check.
+so a build holds one extent (`EXTENT_BYTES`) per partition in memory, for any size of the
+partition. Each part of each page gets a CRC-32, which readers check.
 
-With hot keys (`semistream.relation.hot`) their rows are set aside as they pass by, and dealt out
-to hot pages at the end, when all of them are there. The build holds them until then: at most
+With hot keys (`semistream.relation.hot`) their rows are set aside as they arrive, and distributed
+to hot pages at the end, when all of them are known. The build holds them until then: at most
 `HOT_SHARE` of R's rows, over all partitions. The page table lists the hot pages first.
 """
 
@@ -31,6 +31,7 @@ from semistream.columns import (
 from semistream.jit import njit
 from semistream.relation.gather import Gatherer
 from semistream.relation.hot import HotKeys
+from semistream.relation.keystatistics import KeyStatistics
 from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
 from semistream.relation.storage import Store
 
@@ -42,7 +43,7 @@ _Rows: TypeAlias = tuple[NDArray[np.int64], pa.RecordBatch]  # codes, and the ro
 
 @dataclass(slots=True)
 class _Part:
-    """Where one part of a column lies, page by page."""
+    """The place of one part of a column in the data file, page by page."""
 
     offsets: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -50,7 +51,7 @@ class _Part:
 
 
 class PartitionWriter:
-    """Writes the files of a partition; `close` returns what the manifest needs to know."""
+    """Writes the files of a partition; `close` returns its entry in the manifest."""
 
     def __init__(
         self,
@@ -61,8 +62,8 @@ class PartitionWriter:
         hot: HotKeys | None = None,
     ) -> None:
         """Open the partition's files. `attempt` keeps concurrent attempts at it apart."""
-        self._index = index
-        self._prefix = f"part-{index:05d}-{attempt}"
+        self._index = index  # of the partition
+        self._prefix = f"part-{index:05d}-{attempt}"  # of all file names
         self._path = snapshot_path(manifest.snapshot, self._prefix)
         self._store = store
         self._manifest = manifest
@@ -72,14 +73,16 @@ class PartitionWriter:
         except BaseException:
             self._data.abandon()
             raise
-        self._data_bytes = 0
+        self._data_bytes = 0  # written to the data file so far: the next offset
+        # Clustered rows that are not written yet, less than an extent.
         self._waiting: list[_Rows] = []
         self._waiting_bytes = 0
+        # The page table, in the order in which pages are written: hot pages last.
         self._page_rows: list[int] = []
-        self._first_codes: list[int] = []
+        self._first_codes: list[int] = []  # the least code of each page
         self._code_checksums: list[int] = []
-        self._parts: dict[str, _Part] = {}
-        self._keys = _KeyStatistics()
+        self._parts: dict[str, _Part] = {}  # by name, as `part_names` gives them
+        self._keys = KeyStatistics()
         self._hot = _HotRows(manifest, hot or HotKeys.none())
 
     def write(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> None:
@@ -90,7 +93,7 @@ class PartitionWriter:
         self._write_clustered(*self._hot.sift(codes, batch))
 
     def close(self) -> PartitionInfo:
-        """Write what is left, the hot pages, the page table and the hot index; all is durable."""
+        """Write the rows left, the hot pages, the page table and the hot index; all is durable."""
         for rows in self._hot.sift_last():
             self._write_clustered(*rows)
         if self._waiting:
@@ -138,7 +141,7 @@ class PartitionWriter:
             self._flush(last=False)
 
     def _flush(self, last: bool) -> None:
-        """Write the waiting rows as an extent; unless `last`, a page that is not full waits on."""
+        """Write the waiting rows as an extent; unless `last`, a page that is not full is kept."""
         codes, batch = _concatenated(self._waiting)
         bounds = cut_pages(row_sizes(self._manifest, batch), self._manifest.page_bytes)
         if not last:
@@ -190,7 +193,7 @@ class PartitionWriter:
         self._write_part(name, np.concatenate(messages), ends)
 
     def _write_part(self, name: str, image: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
-        """Write one part of a whole extent and note where each page's share lies."""
+        """Write one part of a whole extent and record the place of each page's share."""
         part = self._parts.setdefault(name, _Part())
         part.offsets += (self._data_bytes + ends[:-1]).tolist()
         part.sizes += np.diff(ends).tolist()
@@ -227,37 +230,37 @@ class PartitionWriter:
 
 
 class _HotRows:
-    """Sets the rows of hot keys aside, and deals them out to pages by frequency at the end.
+    """Sets the rows of hot keys aside, and distributes them to pages by frequency at the end.
 
-    The rows of a key lie together but may come in several batches, so the last key of a batch, if
-    it is hot, waits for what follows. Only a key whose rows are all there is known to fit a page.
-    One whose rows up to here do not fit is taken off the list.
+    The rows of a key are consecutive but may be in several batches, so the last key of a batch, if
+    it is hot, is kept until the next batch. Only when all rows of a key are known is it certain
+    that they fit into a page. A key whose rows so far do not fit is not hot any more.
     """
 
     def __init__(self, manifest: Manifest, hot: HotKeys) -> None:
         self._manifest = manifest
-        self._hot = hot
-        self._last: list[_Rows] = []  # rows of a key that may go on
-        self._aside: list[_Rows] = []
-        # Of each key set aside, in order of the codes: code, rows, bytes, and in the end its page.
+        self._hot = hot  # without the keys that proved too wide
+        self._last: list[_Rows] = []  # rows of the last key, if it is hot: more may follow
+        self._aside: list[_Rows] = []  # rows of hot keys, in order of the codes
+        # Of each key set aside, in order of the codes: code, rows, bytes, and at the end its page.
         self._codes: list[NDArray[np.int64]] = []
         self._rows: list[NDArray[np.int64]] = []
         self._sizes: list[NDArray[np.int64]] = []
         self._pages: NDArray[np.int32] = np.zeros(0, np.int32)
 
     def sift(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> _Rows:
-        """Take the next sorted rows, set the hot ones aside, and return the others."""
+        """Set the hot ones of the next sorted rows aside, and return the others."""
         if not len(self._hot.codes):
             return codes, batch
         codes, batch = _concatenated([*self._last, (codes, batch)])
-        self._forget_if_too_wide(codes, batch)
+        self._drop_if_too_wide(codes, batch)
         may_go_on = self._hot.holds(codes[-1:])[0]
         end = int(np.searchsorted(codes, codes[-1])) if may_go_on else len(codes)
         self._last = [(codes[end:], batch[end:])] if may_go_on else []
         return self._sift_whole_keys(codes[:end], batch[:end])
 
-    def _forget_if_too_wide(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> None:
-        """Take the last key off the list of hot ones if its rows up to here exceed a page."""
+    def _drop_if_too_wide(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> None:
+        """Remove the last key from the hot ones if its rows so far exceed a page."""
         if self._hot.holds(codes[-1:])[0]:
             last = batch[int(np.searchsorted(codes, codes[-1])) :]
             if (
@@ -267,15 +270,15 @@ class _HotRows:
                 self._hot = self._hot.without(int(codes[-1]))
 
     def sift_last(self) -> list[_Rows]:
-        """Do the same with the rows that waited, if any: nothing follows."""
+        """Do the same with the rows of the last key, if any: nothing follows."""
         return [self._sift_whole_keys(codes, batch) for codes, batch in self._last]
 
     def extents(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch, NDArray[np.int64]]]:
-        """Deal the rows out to pages; yield extents as codes, rows and the bounds of pages."""
+        """Distribute the rows to pages; yield extents as codes, rows and the bounds of pages."""
         if not any(len(codes) for codes in self._codes):
             return
         sizes = np.concatenate(self._sizes)
-        self._pages = self._deal(np.concatenate(self._codes), sizes)
+        self._pages = self._pages_of(np.concatenate(self._codes), sizes)
         page_of_row = np.repeat(self._pages, np.concatenate(self._rows))
         order = np.argsort(page_of_row, kind="stable")  # within a page by code, as they are now
         bounds = np.concatenate([[0], np.cumsum(np.bincount(page_of_row))])
@@ -299,7 +302,7 @@ class _HotRows:
         return codes[~is_hot], _picked(batch, ~is_hot)
 
     def _note_keys(self, codes: NDArray[np.int64], batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        """Note the keys whose rows fit into a page, and return which of the rows are theirs."""
+        """Record the keys whose rows fit into a page, and return which rows are theirs."""
         starts = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
         counts = np.diff(starts, append=len(codes))
         sizes = np.add.reduceat(row_sizes(self._manifest, batch, with_validity=True), starts)
@@ -309,7 +312,7 @@ class _HotRows:
         self._sizes.append(sizes[fits])
         return np.repeat(fits, counts)
 
-    def _deal(self, codes: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+    def _pages_of(self, codes: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the page of each key: pages are filled one by one, the most frequent key first."""
         by_rank = np.argsort(self._hot.ranks_of(codes))
         bounds = cut_pages(sizes[by_rank], self._manifest.page_bytes)
@@ -326,74 +329,13 @@ def _picked(batch: pa.RecordBatch, rows: NDArray[np.bool_]) -> pa.RecordBatch:
     return batch.take(pa.array(np.flatnonzero(rows)))
 
 
-class _KeyStatistics:
-    """Counts over sorted codes: rows, distinct codes, the longest run of one, and crowding."""
-
-    def __init__(self) -> None:
-        self.row_count = 0
-        self.distinct = 0
-        self.most_duplicates = 0
-        self.first = 0
-        self.last = 0
-        self._run_starts = np.zeros(64, np.int64)  # row at which code >> shift last changed
-        self._squares = np.zeros(64, np.float64)
-
-    def add(self, codes: NDArray[np.int64]) -> None:
-        """Take in the next sorted codes."""
-        if self.row_count == 0:
-            self.first = int(codes[0])
-            self.last = self.first
-            self.distinct = 1
-        distinct, longest = _count_runs(
-            codes, self.last, self.row_count, self._run_starts, self._squares
-        )
-        assert distinct >= 0, "codes must come sorted"
-        self.distinct += distinct
-        self.last = int(codes[-1])
-        self.row_count += len(codes)
-        open_run = self.row_count - int(self._run_starts[0])
-        self.most_duplicates = max(self.most_duplicates, longest, open_run)
-
-    def squared_loads(self) -> tuple[int, ...]:
-        """Return, per shift, the sum of squared rows per ``code >> shift``."""
-        open_runs = self.row_count - self._run_starts
-        return tuple(int(x) for x in self._squares + open_runs.astype(np.float64) ** 2)
-
-
-@njit(cache=True)
-def _count_runs(codes, previous, row, run_starts, squares):  # type: ignore[no-untyped-def]
-    """Return how many codes differ from the one before, and the longest run that ended.
-
-    A code that differs from its predecessor in bit h ends the runs of all shifts up to h. Returns
-    -1 if the codes are not sorted.
-    """
-    distinct = 0
-    longest = 0
-    for code in codes:
-        if code != previous:
-            if code < previous:
-                return -1, 0
-            distinct += 1
-            longest = max(longest, row - run_starts[0])
-            differing = np.uint64(code ^ previous)
-            shift = 0
-            while shift < 64 and (differing >> np.uint64(shift)) != 0:
-                run = np.float64(row - run_starts[shift])
-                squares[shift] += run * run
-                run_starts[shift] = row
-                shift += 1
-        previous = code
-        row += 1
-    return distinct, longest
-
-
 def row_sizes(
     manifest: Manifest, batch: pa.RecordBatch, *, with_validity: bool = False
 ) -> NDArray[np.int64]:
-    """Return the bytes that each row takes in its page, over all its columns.
+    """Return the size in bytes of each row in its page, over all its columns.
 
     Validity is stored for an extent if it has nulls. Rows that are not in their extent yet are
-    measured `with_validity`: then they never take more.
+    measured `with_validity`, which is an upper bound.
     """
     sizes = np.full(batch.num_rows, CODE_BYTES, np.int64)
     for i in manifest.stored_fields:
@@ -412,7 +354,7 @@ def row_sizes(
 
 
 def most_rows_of_page(manifest: Manifest) -> int:
-    """Return how many rows with validity a page can hold, if all that varies in width is empty."""
+    """Return the most rows of a page: with validity, and values of variable width empty."""
     types = [manifest.schema.field(i).type for i in manifest.stored_fields]
     return manifest.page_bytes // (CODE_BYTES + sum(1 + _least_bytes(t) for t in types))
 

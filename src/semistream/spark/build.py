@@ -1,14 +1,15 @@
 """Building a relation from a DataFrame: the executors sort and write, the driver only publishes.
 
-Spark routes the rows to their partitions and sorts each by key code, spilling to disk as it must;
-a task writes what it is given, holding one extent at a time. The driver never sees a row: each
-task answers with one line, what the manifest says about its partition. Files carry the task's
-attempt in their names, so a retried or speculative task cannot disturb another.
+Spark routes the rows to their partitions and sorts each by key code, spilling to disk if needed; a
+task writes its rows, holding one extent at a time. No row comes to the driver: each task returns
+one line, the manifest's entry of its partition. File names contain the task's attempt, so a retried
+or speculative task cannot overwrite the files of another.
 
 In order of frequency Spark first reads the key columns of the sample and, twice, of the source: to
 count its rows, and those of each key that occurs in the sample often enough. Only the keys that
-may be hot come to the driver, at most as many as R may have hot rows, and with each task the hot
-ones go to the executors, 16 bytes a key. A task holds the hot rows of its partition until the end.
+may be hot come to the driver, at most as many as R may have hot rows, and the hot ones are sent to
+the executors with each task, 16 bytes per key. A task holds the hot rows of its partition until its
+end.
 """
 
 import json
@@ -26,11 +27,17 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from semistream.errors import BuildError
-from semistream.relation.build import check_sample, count_sample, empty_partition, write_sorted
+from semistream.relation.build import (
+    BuildOptions,
+    check_sample,
+    count_sample,
+    empty_partition,
+    write_sorted,
+)
 from semistream.relation.draft import Draft
 from semistream.relation.failures import explained
 from semistream.relation.hot import LEAST_SEEN, Candidates, HotKeys, most_hot_rows
-from semistream.relation.layout import Manifest, Order, PartitionInfo
+from semistream.relation.layout import Manifest, PartitionInfo
 from semistream.relation.relation import Relation
 from semistream.relation.writer import most_rows_of_page
 from semistream.spark.keys import (
@@ -47,28 +54,19 @@ _ROWS_COLUMN = "__semistream_rows"
 
 
 def build_from_dataframe(
-    source: DataFrame,
-    location: str | os.PathLike[str],
-    key: tuple[str, ...],
-    partitions: int,
-    page_bytes: int,
-    sample: Any = None,
+    source: DataFrame, location: str | os.PathLike[str], options: BuildOptions
 ) -> Relation:
-    """Build a snapshot from a batch DataFrame, by frequency if there is a sample of the stream.
-
-    The sample is a batch DataFrame, too, or anything that needs no Spark. See
-    `semistream.build_relation`.
-    """
+    """Build a snapshot from a batch DataFrame. See `semistream.build_relation`."""
     if source.isStreaming:
         raise BuildError(
             "a relation is built from a batch DataFrame; got a streaming one. Write the stream "
             "to a table first and build from that"
         )
-    order: Order = "key" if sample is None else "frequency"
-    draft = Draft.start(location, arrow_schema(source.schema), key, page_bytes, order)
-    coder = draft.manifest.coder
+    partitions, sample = options.partitions, options.sample
+    draft = options.start(location, arrow_schema(source.schema))
+    coder, key = draft.manifest.coder, draft.manifest.key
     partition = partition_expression(coder, key, partitions)
-    # Rows without a key go along to partition 0 only to be counted there.
+    # Rows without a key are sent to partition 0 only to be counted there.
     code = F.when(has_key_expression(key), code_expression(coder, key))
     check_collation(source.schema, key)
     hot = HotKeys.none() if sample is None else _choose_hot(source, sample, draft.manifest)
@@ -112,11 +110,11 @@ def _choose_hot(source: DataFrame, sample: Any, manifest: Manifest) -> HotKeys:
 
 
 def _count_frame(sample: DataFrame, manifest: Manifest) -> DataFrame:
-    """Return the codes that the sample has often enough, and how often that is."""
+    """Return the codes that occur often enough in the sample, with their counts."""
     if sample.isStreaming:
         raise BuildError(
-            "the sample of the stream is a batch DataFrame; got a streaming one. Write some of "
-            "the stream to a table first and pass that"
+            "the sample of the stream must be a batch DataFrame; got a streaming one. Write some "
+            "rows of the stream to a table first and pass that"
         )
     check_sample(manifest, sample.columns, lambda name: _arrow_type(sample, name))
     check_collation(sample.schema, manifest.key)
@@ -135,12 +133,12 @@ def _codes(frame: DataFrame, manifest: Manifest) -> DataFrame:
 
 
 class _WritePartition:
-    """What runs in a Python worker: writes one partition from sorted rows."""
+    """The function of a Python worker: writes one partition from sorted rows."""
 
     def __init__(self, draft: Draft, hot: HotKeys) -> None:
-        self._location = draft.location
+        self._location = draft.location  # of the relation, as the executors see it
         self._manifest = draft.manifest
-        self._hot = hot
+        self._hot = hot  # the hot keys of all partitions
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
@@ -160,22 +158,22 @@ class _WritePartition:
 
 
 class _SortedRows:
-    """Splits the code column off, and leaves out and counts the rows that have no key."""
+    """Rows with their codes in a separate array; rows without a key are counted and dropped."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
-        self._batches = batches
-        self._schema = schema
-        self.null_keys = 0
+        self._batches = batches  # sorted by code, which is the last column
+        self._schema = schema  # of the relation
+        self.null_keys = 0  # rows without a key so far
 
     def __iter__(self) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
         for batch in self._batches:
             codes = batch.column(batch.num_columns - 1)
-            # Spark may label types otherwise: another time zone, large_string for string.
+            # Spark may use other types: another time zone, large_string for string.
             columns = [
                 c.cast(f.type) for c, f in zip(batch.columns[:-1], self._schema, strict=True)
             ]
             rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-            # Nulls sort first: whatever follows the last of them has a key.
+            # Nulls sort first: all rows after the last of them have a key.
             nulls = codes.null_count
             self.null_keys += nulls
             yield codes[nulls:].to_numpy(zero_copy_only=False), rows[nulls:]

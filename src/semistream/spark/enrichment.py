@@ -6,20 +6,22 @@
           (JVM)                             (one operator per task)             (telemetry rows)
 
 Everything is lazy and built of public DataFrame operations, so it works on streaming and batch
-frames, in `DataFrame.transform`, and in Spark Connect sessions. Each task joins all the rows it is
-given before it ends: no state outlives a micro-batch, and Spark's checkpoint makes it exactly once.
+frames, in `DataFrame.transform`, and in Spark Connect sessions. Each task joins all its rows before
+it ends: no state outlives a micro-batch, and Spark's checkpoint makes it exactly once.
 
-Telemetry travels as rows: each task ends with one row that is empty but for a list of counters.
-`observe` sums them under the query's name, where Spark reports them in
-`StreamingQueryProgress.observedMetrics`; a filter takes them out of the data.
+Telemetry is sent as rows: each task ends with one row that is empty but for a list of counters.
+`observe` sums them under the name of the join, where Spark reports them in
+`StreamingQueryProgress.observedMetrics`; a filter removes these rows from the data.
 """
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import chain
 from pathlib import PurePosixPath
+from typing import Concatenate, ParamSpec
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -29,21 +31,23 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 from semistream.advice.auto import AUTO, make_join, needs_factors
 from semistream.advice.calibration import factors_for
 from semistream.cost.factors import CostFactors
-from semistream.embedded import DEFAULT_MEMORY
+from semistream.embedded import DEFAULT_MEMORY, JoinOptions
 from semistream.errors import BudgetError, ColumnError, OptionError
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
-from semistream.spec import Columns, JoinSpec, On, resolve
-from semistream.units import format_bytes, parse_bytes
+from semistream.spec import Columns, JoinSpec, On
+from semistream.units import format_bytes
 
 TELEMETRY_COLUMN = "__semistream_telemetry"
 _PARTITION_COLUMN = "__semistream_partition"
 _TELEMETRY_TYPE = pa.list_(pa.int64())
-# A query keeps to the snapshot it was planned with, and its workers come and go between
-# micro-batches. Which queries still run only Spark knows: the driver holds on until it exits.
+_P = ParamSpec("_P")
+# Holds on the snapshots of all queries that this driver has planned. A query keeps to the snapshot
+# it was planned with, but its workers start and end between micro-batches. Only Spark knows which
+# queries still run, so the driver keeps its holds until it exits.
 _planned: list[Hold] = []
 
 
@@ -65,8 +69,8 @@ def enrich(
     default is the relation's own key. `columns` are the relation's columns to add (a mapping
     renames them); the default is all but the key. `how` is ``left``, ``inner``, ``semi`` or
     ``anti``. `memory` is the budget of the whole join: each of the relation's P partitions is
-    joined by one task with ``memory / P``, so it holds even if all of them run at once. What the
-    join counts appears in the query's observed metrics under `name`, which is
+    joined by one task with ``memory / P``, so it is kept even if all of them run at once. The
+    join's counters appear in the query's observed metrics under `name`, which is
     ``semistream:<relation>`` unless given; two joins in one query need different names.
 
     ::
@@ -74,19 +78,12 @@ def enrich(
         enriched = ss.enrich(sales, "products.rel", on="product_id", memory="64MB")
     """
     relation = relation if isinstance(relation, Relation) else Relation.open(relation)
+    options = JoinOptions(on, how, columns, memory, algorithm, suffix)
     case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
-    spec = resolve(
-        relation,
-        arrow_schema(stream.schema),
-        on=on,
-        how=how,
-        columns=columns,
-        suffix=suffix,
-        case_sensitive=case_sensitive,
-    )
+    spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
     _planned.append(relation.hold())
-    task = _Task(relation, spec, algorithm, _task_budget(relation, parse_bytes(memory)))
+    task = _Task(relation, spec, algorithm, _task_budget(relation, options.memory_bytes))
     task.check()
     task = task.with_factors()
     partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
@@ -102,54 +99,52 @@ def enrich(
     return observed.filter(column(TELEMETRY_COLUMN).isNull()).drop(TELEMETRY_COLUMN)
 
 
-def enrich_with(
-    relation: Relation | str | os.PathLike[str],
-    *,
-    on: On | None = None,
-    how: str = "left",
-    columns: Columns | None = None,
-    memory: int | str = DEFAULT_MEMORY,
-    algorithm: str = AUTO,
-    suffix: str | None = None,
-    name: str | None = None,
-) -> Callable[[DataFrame], DataFrame]:
-    """Return `enrich` with all but the DataFrame given, for ``df.transform(enrich_with(…))``."""
+def _without_stream(
+    function: Callable[Concatenate[DataFrame, _P], DataFrame],
+) -> Callable[_P, Callable[[DataFrame], DataFrame]]:
+    """Return a function of all arguments but the first, whose result takes the first."""
+    whole = signature(function)
+    taken = whole.replace(
+        parameters=list(whole.parameters.values())[1:],
+        return_annotation=Callable[[DataFrame], DataFrame],
+    )
 
-    def transform(stream: DataFrame) -> DataFrame:
-        return enrich(
-            stream,
-            relation,
-            on=on,
-            how=how,
-            columns=columns,
-            memory=memory,
-            algorithm=algorithm,
-            suffix=suffix,
-            name=name,
-        )
+    def given(*args: _P.args, **options: _P.kwargs) -> Callable[[DataFrame], DataFrame]:
+        taken.bind(*args, **options)  # so that a wrong name is reported here
+        return lambda stream: function(stream, *args, **options)
 
-    return transform
+    given.__signature__ = taken  # type: ignore[attr-defined]
+    given.__name__ = given.__qualname__ = f"{function.__name__}_with"
+    given.__doc__ = (
+        f"Return `{function.__name__}` with all arguments but the DataFrame, for "
+        f"``df.transform({given.__name__}(…))``."
+    )
+    return given
+
+
+# Takes the arguments of `enrich` but the DataFrame: ``df.transform(enrich_with(relation, …))``.
+enrich_with = _without_stream(enrich)
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What runs in a Python worker: one operator over one partition of the relation."""
+    """The function of a Python worker: one operator over one partition of the relation."""
 
     relation: Relation
     spec: JoinSpec
     algorithm: str
-    budget_bytes: int
-    factors: CostFactors | None = None
+    budget_bytes: int  # of one task: its share of the memory
+    factors: CostFactors | None = None  # measured on the driver, if the choice needs them
 
     def check(self) -> None:
-        """Raise on the driver what every task would raise: an unknown name, R that cannot fit."""
+        """Raise here, on the driver, the errors that every task would raise."""
         with self._whole_budget():
             make_join(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
 
     def with_factors(self) -> "_Task":
         """Return the task with the cost factors that its choice will need, measured on the driver.
 
-        Not in the tasks: they run side by side, and would measure each other.
+        Not in the tasks: they run in parallel, and would disturb each other's measurements.
         """
         about = (self.relation, self.spec, self.budget_bytes)
         if not needs_factors(self.algorithm, *about):
@@ -158,14 +153,14 @@ class _Task:
 
     @contextmanager
     def _whole_budget(self) -> Iterator[None]:
-        """Say what the whole join needs, where a task says what its share must be."""
+        """Let a `BudgetError` name the memory of the whole join, not the share of a task."""
         try:
             yield
         except BudgetError as error:
             raise error.for_all_tasks(self.relation.partition_count) from error
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join the rows of a partition, then hand over one row of telemetry."""
+        """Join the rows of a partition, then yield one row of telemetry."""
         batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
@@ -173,7 +168,7 @@ class _Task:
         # Not the task's own number: after coalesce or union a task runs other partitions.
         partition = first.column(first.num_columns - 1)[0].as_py()
         stream = map(self._stream_rows, chain([first], batches))
-        # Spark labels timestamps with the session's time zone: take the schema as it comes.
+        # Spark labels timestamps with the session's time zone: use the schema of the batch.
         spec = self.spec.with_stream_schema(self._stream_rows(first).schema)
         with self._whole_budget():
             operator = make_join(
@@ -196,23 +191,24 @@ class _Task:
 
 
 class _Wire:
-    """Puts joined rows and telemetry into the one schema that a task hands to Spark."""
+    """Converts joined rows and telemetry to the one schema that a task returns to Spark."""
 
     def __init__(self, spec: JoinSpec) -> None:
         added = list(spec.output_schema)[len(spec.stream_schema) :]
         wired = [field.with_type(wire_type(field)) for field in added]
+        # The columns that Spark needs in another type: index and type.
         self._casts = {
-            len(spec.stream_schema) + i: wanted.type
-            for i, (field, wanted) in enumerate(zip(added, wired, strict=True))
-            if field.type != wanted.type
+            len(spec.stream_schema) + i: wire.type
+            for i, (field, wire) in enumerate(zip(added, wired, strict=True))
+            if field.type != wire.type
         }
         fields = [field.with_nullable(True) for field in (*spec.stream_schema, *wired)]
         self._schema = pa.schema([*fields, pa.field(TELEMETRY_COLUMN, _TELEMETRY_TYPE)])
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = batch.columns
-        for i, wanted in self._casts.items():
-            columns[i] = columns[i].cast(wanted)
+        for i, dtype in self._casts.items():
+            columns[i] = columns[i].cast(dtype)
         empty = pa.nulls(batch.num_rows, _TELEMETRY_TYPE)
         return pa.RecordBatch.from_arrays([*columns, empty], schema=self._schema)
 
@@ -227,18 +223,20 @@ def _task_budget(relation: Relation, memory_bytes: int) -> int:
     if budget_bytes == 0:
         raise BudgetError(
             f"memory of {format_bytes(memory_bytes)} is less than one byte for each of the "
-            f"{relation.partition_count} partitions"
+            f"{relation.partition_count} partitions; raise memory"
         )
     return budget_bytes
 
 
 def _joined_schema(stream: DataFrame, spec: JoinSpec, case_sensitive: bool) -> StructType:
-    """Return the schema of what the tasks hand over. All is nullable: telemetry rows are empty."""
+    """Return the schema of the tasks' rows. All is nullable: telemetry rows are empty."""
     for name in spec.output_schema.names:
         if spec.output_schema.names.count(name) > 1:
             raise ColumnError(f"the stream has several columns named {name!r}; rename them")
         if name == TELEMETRY_COLUMN or (not case_sensitive and name.lower() == TELEMETRY_COLUMN):
-            raise OptionError(f"{name!r} is the name of an inner column; rename yours")
+            raise OptionError(
+                f"the column name {name!r} is reserved for semistream; rename your column"
+            )
     added = list(spec.output_schema)[len(spec.stream_schema) :]
     return StructType(
         [

@@ -1,7 +1,7 @@
 """Key codes and routing in the JVM: the Spark expressions that `semistream.keys` mirrors.
 
 A row goes to partition ``code mod P``; rows without a key go to partition 0, where they match
-nothing. The task on the other side computes the codes again and refuses rows that are not its own.
+nothing. The task that receives them computes the codes again and refuses rows of other partitions.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from semistream.keys import KeyCoder
 
 
 def column(name: str) -> Column:
-    """Return a top-level column by its exact name, dots and all."""
+    """Return a top-level column by its exact name, which may contain dots."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 

@@ -1,4 +1,4 @@
-"""A local Spark session set up the way this package likes it. For the demo and the benchmarks."""
+"""A local Spark session for the demo and the benchmarks: quiet, with its files in one folder."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 def local_session(name: str, work_dir: Path, *, cores: int = 2, memory: str = "4g") -> SparkSession:
     """Start Spark in this process, quiet, with its files below `work_dir`."""
-    # Workers must run this interpreter, not whatever "python3" is on the path.
+    # Workers must run this interpreter, not the first "python3" on the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.Builder().appName(name).master(f"local[{cores}]")

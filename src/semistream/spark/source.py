@@ -1,17 +1,17 @@
-"""A workload as a Spark source: a stream to try things with, which comes at the pace you say.
+"""A workload as a Spark source: a generated stream at a given rate, to try a pipeline with.
 
-An offset is a row number, and when the query first began. The rows of a workload are the same
-whenever they are asked for, so a micro-batch that is run again reads what it read before, and a
-query that is restarted from its checkpoint goes on with the next row::
+An offset is a row number, and the time when the query first began. Rows are reproducible by row
+number, so a micro-batch that is run again reads the same rows, and a query that is restarted from
+its checkpoint continues with the next row::
 
     offset log      {"row": 0, …}      {"row": 50000, …}      {"row": 98304, …}
                          └── partitions ──┘└──── partitions ─────┘
     a partition     rows first to first + count, made where they are read
 
-With a rate, as many rows are there as have arrived since the beginning, which a restart does not
-change: what arrived while the query was down is there at once. No micro-batch takes more than
-`rowsPerBatch` of them, but under Trigger.Once, which has one micro-batch for all. Without a rate
-all rows lie ready, `rowsPerBatch` at a time.
+With a rate, the rows available are those that have arrived since the beginning, which a restart
+does not change: rows that arrived while the query was down are available at once. No micro-batch
+has more than `rowsPerBatch` of them, except under Trigger.Once, which has one micro-batch for all.
+Without a rate all rows are available from the start, `rowsPerBatch` at a time.
 """
 
 import time
@@ -41,7 +41,7 @@ from semistream.workload.base import CHUNK_ROWS, Workload
 FORMAT = "semistream-workload"
 
 
-# A place in the stream as it stands in Spark's checkpoint: "row", and "began_ms" since 1970.
+# A position in the stream as Spark's checkpoint stores it: "row", and "began_ms" since 1970.
 Offset = dict[str, int]
 
 
@@ -52,7 +52,7 @@ class WorkloadSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` calls it."""
+        """Return the name for `format`."""
         return FORMAT
 
     def schema(self) -> StructType:
@@ -63,17 +63,20 @@ class WorkloadSource(DataSource):
         return StructType([StructField(f.name, spark_type(f)) for f in fields])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads a number of rows, or the relation, at once."""
+        """Return a reader of the relation, or of a number of stream rows, as a batch."""
         options = self._options()
         if options.is_relation:
             return RelationReader(options.workload, schema)
         return RowsReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Return what reads the stream as it comes."""
+        """Return a reader of the stream."""
         options = self._options()
         if options.is_relation:
-            raise OptionError("a relation is no stream; use spark.read, or leave table out")
+            raise OptionError(
+                "a relation is no stream, but the option table is 'relation'; use spark.read, or "
+                "leave table out"
+            )
         return StreamReader(options, schema)
 
     def _options(self) -> SourceOptions:
@@ -89,7 +92,7 @@ class Rows(InputPartition):
 
 
 class RelationReader(DataSourceReader):
-    """Reads the relation, in one task: its rows are made one after the other."""
+    """Reads the relation, in one task: its rows are generated one after the other."""
 
     def __init__(self, workload: Workload, schema: StructType) -> None:
         """Read all of R."""
@@ -111,7 +114,7 @@ class RowsReader(DataSourceReader):
         """Read as many rows as the options say."""
         if options.rows is None:
             raise OptionError(
-                "the stream has no end; say how much to read, as in .option('rows', 1000000), or "
+                "the stream has no end; set the number of rows, as in .option('rows', 1000000), or "
                 "use readStream"
             )
         self._workload = options.workload
@@ -128,7 +131,7 @@ class RowsReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the stream as it comes. Lives on the driver for as long as the query runs."""
+    """Reads the stream as rows arrive. One per query, on the driver."""
 
     def __init__(
         self,
@@ -138,40 +141,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         """Begin now, unless a checkpoint says that the query began before."""
         self._options = options
-        self._schema = schema
-        self._clock = clock
-        self._began_ms = int(clock() * 1000)
-        self._stands_still_at: float | None = None
-        self._there: Offset | None = None
+        self._schema = schema  # as Spark has it
+        self._clock = clock  # seconds since 1970
+        self._began_ms = int(clock() * 1000)  # not used if there is a checkpoint
+        self._stands_still_at: float | None = None  # Trigger.AvailableNow: no arrivals after this
+        self._arrived: Offset | None = None  # end of the arrived rows at the last micro-batch
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Return where a query without a checkpoint begins."""
+        """Return the start of a query without a checkpoint."""
         return {"row": 0, "began_ms": self._began_ms}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return how much one micro-batch may take."""
+        """Return the most rows of one micro-batch."""
         return ReadMaxRows(self._options.rows_per_batch)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return where the next micro-batch ends: at `start`, if nothing has come since."""
+        """Return the end of the next micro-batch: `start`, if no row has arrived since."""
         first = start["row"]
-        there = self._rows_there(start)
+        arrived = self._rows_arrived(start)
         if isinstance(limit, ReadMaxRows):
             most = first + limit.max_rows
-            end = most if there is None else min(there, most)
-        elif there is None:
+            end = most if arrived is None else min(arrived, most)
+        elif arrived is None:
             raise _endless("a micro-batch of all rows")
         else:
-            end = there
-        self._there = None if there is None else {**start, "row": max(first, there)}
+            end = arrived
+        self._arrived = None if arrived is None else {**start, "row": max(first, arrived)}
         return {**start, "row": max(first, end)}
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Return how far the stream had come at the last micro-batch: the backlog shows in that."""
-        return self._there
+        """Return the end of the arrived rows at the last micro-batch; it shows the backlog."""
+        return self._arrived
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Let no more rows come than are there now."""
+        """Ignore rows that arrive after now."""
         if self._options.rows is None and self._options.arrivals is None:
             raise _endless("Trigger.AvailableNow")
         self._stands_still_at = self._clock()
@@ -184,8 +187,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of one range."""
         return read_rows(self._options.workload, self._schema, partition)
 
-    def _rows_there(self, start: Offset) -> int | None:
-        """Return how many rows have come since the query began; None if they have no end."""
+    def _rows_arrived(self, start: Offset) -> int | None:
+        """Return the number of rows since the query began; None if the stream has no end."""
         rows, arrivals = self._options.rows, self._options.arrivals
         if arrivals is None:
             return rows
@@ -195,7 +198,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def split(first: int, end: int, partitions: int) -> list[Rows]:
-    """Cut a range into at most that many ranges of nearly equal size.
+    """Cut a range into at most `partitions` ranges of nearly equal size.
 
     >>> split(10, 15, 2)
     [Rows(first=10, count=2), Rows(first=12, count=3)]
@@ -208,7 +211,7 @@ def split(first: int, end: int, partitions: int) -> list[Rows]:
 def read_rows(
     workload: Workload, schema: StructType, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a range of rows, a chunk at a time, in the types in which Spark takes them."""
+    """Yield a range of rows, a chunk at a time, in Spark's types."""
     assert isinstance(partition, Rows), partition
     wire = arrow_schema(schema)
     end = partition.first + partition.count
@@ -216,8 +219,8 @@ def read_rows(
         yield workload.stream_rows(first, min(CHUNK_ROWS, end - first)).cast(wire)
 
 
-def _endless(who: str) -> OptionError:
+def _endless(what: str) -> OptionError:
     return OptionError(
-        f"{who} needs an end; give the workload source rows, as in .option('rows', 1000000), or a "
-        "rate"
+        f"{what} needs an end; give the workload source rows, as in .option('rows', 1000000), or "
+        "a rate"
     )

@@ -1,7 +1,7 @@
-"""The options of the workload source, from the strings that Spark hands over.
+"""The options of the workload source, from the strings that Spark passes.
 
-Spark compares the names of options without regard to case and hands them over in lower case. All
-that are not the source's own go to the workload, whose names are in lower case anyway.
+Spark ignores the case of option names and passes them in lower case. All that are not the source's
+own go to the workload, whose option names are in lower case anyway.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from semistream.workload.registry import WORKLOADS, make_workload, workload_opti
 DEFAULT_ROWS_PER_BATCH = 1_000_000
 
 _TABLES = ("stream", "relation")
-# Each kind of arrivals, and its options beside the rate.
+# Each kind of arrivals, and its options in addition to the rate.
 _ARRIVALS: dict[str, tuple[Callable[..., Arrivals], tuple[str, ...]]] = {
     "steady": (Steady, ()),
     "bursty": (Bursty, ("step_s",)),
@@ -30,14 +30,14 @@ _OWN = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What to read, how much of it, and how fast. Without `rows` there is no end."""
+    """The options of one source, parsed."""
 
     workload: Workload
-    is_relation: bool
-    rows: int | None
-    rows_per_batch: int
-    partitions: int
-    arrivals: Arrivals | None
+    is_relation: bool  # read the relation, not the stream
+    rows: int | None  # of the stream; None: it has no end
+    rows_per_batch: int  # the most of a micro-batch
+    partitions: int  # tasks that read a micro-batch
+    arrivals: Arrivals | None  # None: all rows are available from the start
 
 
 def parse_options(given: Mapping[str, str], default_partitions: int) -> SourceOptions:
@@ -58,7 +58,7 @@ def parse_options(given: Mapping[str, str], default_partitions: int) -> SourceOp
 def _workload(name: str | None, options: Mapping[str, str]) -> Workload:
     if name is None:
         raise OptionError(
-            'the workload source must know which workload; say .option("workload", "zipf")'
+            'the workload source needs to know which workload; set .option("workload", "zipf")'
         )
     if name in WORKLOADS:
         known = (*_OWN, *workload_options(name))
@@ -71,20 +71,22 @@ def _workload(name: str | None, options: Mapping[str, str]) -> Workload:
     return make_workload(name, **options)
 
 
-def _rows(workload: Workload, wanted: str | None) -> int | None:
-    """Return how many rows to read: no more than a stream has, if it ends."""
-    ends: list[int] = [] if wanted is None else [_count("rows", wanted)]
+def _rows(workload: Workload, given: str | None) -> int | None:
+    """Return the number of rows to read, at most the length of the stream; None: no end."""
+    ends: list[int] = [] if given is None else [_count("rows", given)]
     if hasattr(workload, "stream_length"):
         ends.append(workload.stream_length)
     return min(ends, default=None)
 
 
 def _arrivals(own: Mapping[str, str], seed: str | None) -> Arrivals | None:
-    """Return how the rows arrive, or None if they lie ready. One seed serves rows and bursts."""
+    """Return the arrivals, None without a rate. Rows and bursts have the same seed."""
     options = {name: own[name] for _, names in _ARRIVALS.values() for name in names if name in own}
     if "rate" not in own:
         if "arrivals" in own or options:
-            raise OptionError("arrivals need a rate, in rows a second; say .option('rate', 50000)")
+            raise OptionError(
+                "arrivals need a rate, in rows per second; set .option('rate', 50000)"
+            )
         return None
     kind = _one_of("arrivals", own.get("arrivals", "steady"), _ARRIVALS)
     make, names = _ARRIVALS[kind]

@@ -1,4 +1,4 @@
-"""Between Spark's types and Arrow's."""
+"""Conversion between Spark's types and Arrow's."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from semistream.errors import ColumnError, KeyTypeError
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema in which Spark hands rows to Python."""
+    """Return the Arrow schema in which Spark passes rows to Python."""
     return pa.schema([_arrow_field(f) for f in schema.fields])
 
 
@@ -26,7 +26,7 @@ def _arrow_field(field: StructField) -> pa.Field:
 
 
 def check_collation(schema: StructType, key: Sequence[str]) -> None:
-    """Raise `KeyTypeError` if a key compares strings otherwise than byte by byte."""
+    """Raise `KeyTypeError` if a key does not compare strings byte by byte."""
     for name in key:
         dtype = schema[name].dataType
         if isinstance(dtype, StringType) and not dtype.isUTF8BinaryCollation():
@@ -37,7 +37,7 @@ def check_collation(schema: StructType, key: Sequence[str]) -> None:
 
 
 def spark_type(field: pa.Field) -> DataType:
-    """Return the Spark type that carries an Arrow column, or say that there is none."""
+    """Return the Spark type for an Arrow column, or raise if there is none."""
     try:
         if pa.types.is_decimal(field.type) and field.type.precision > 38:
             raise ValueError(f"a precision of {field.type.precision} is more than Spark has")
@@ -50,5 +50,5 @@ def spark_type(field: pa.Field) -> DataType:
 
 
 def wire_type(field: pa.Field) -> pa.DataType:
-    """Return the Arrow type in which Spark takes a column back; often the column's own."""
+    """Return the Arrow type in which Spark accepts a column; often the column's own."""
     return to_arrow_type(spark_type(field), timezone="UTC")

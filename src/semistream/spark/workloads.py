@@ -1,4 +1,4 @@
-"""Workloads on Spark: generated streams to try a pipeline with before the real one is there."""
+"""Workloads on Spark: generated streams to try a pipeline with before the real one exists."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def register_workloads(spark: SparkSession) -> None:
-    """Make the format ``semistream-workload`` known to a session, for streams and for tables.
+    """Register the format ``semistream-workload`` with a session, for streams and for tables.
 
     ::
 
@@ -31,7 +31,7 @@ def register_workloads(spark: SparkSession) -> None:
 
 
 def workload_relation(spark: SparkSession, name: str, **options: Any) -> DataFrame:
-    """Return the relation that a workload's stream refers to. It is made by one task.
+    """Return the relation that a workload's stream refers to. One task generates it.
 
     ::
 
@@ -62,6 +62,6 @@ def _source_for(spark: SparkSession) -> "type[WorkloadSource]":
 def _parallelism(spark: SparkSession) -> int:
     try:
         return spark.sparkContext.defaultParallelism
-    except PySparkAttributeError:  # Spark Connect has no context; a range is cut as many times
+    except PySparkAttributeError:  # Spark Connect has no context; count the parts of a range
         parts = spark.range(1000).select(F.spark_partition_id()).distinct()
         return parts.count()

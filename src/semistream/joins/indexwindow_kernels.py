@@ -1,12 +1,9 @@
 """The hot loops of the index joins: waiting by page, matching a page.
 
-*The queue of pages.* `newer` and `older` link the pages that anyone waits for, in the order in
-which their longest waiting tuple came. All tuples at home on a page leave together, so this is
-the order of the paper's queue of tuples, in space for pages. The last element is the anchor.
+*The queue of pages.* `newer` and `older` link the requested pages, in the order in which their
+longest waiting tuple came. All tuples that belong to a page leave together, so this is the order of
+the paper's queue of tuples, in space for pages. The last element is the anchor.
 """
-
-# mypy: disallow_untyped_defs = False
-# mypy: disallow_untyped_calls = False
 
 import numpy as np
 from numba import uint64
@@ -14,7 +11,7 @@ from numba import uint64
 from semistream.budget.tuplesizes import BLOCK
 from semistream.jit import njit
 from semistream.joins.kernels import NO_SLOT, find_code
-from semistream.relation.index_kernels import FIRST, LAST, find_homes, partition_of
+from semistream.relation.index_kernels import FIRST, LAST, find_pages, partition_of
 
 COMPLETE = -1  # all pairs of a code are written
 
@@ -23,10 +20,10 @@ _HALF = uint64(32)
 
 
 @njit(inline="always")
-def bucket_in_page(code, home, per_page):
-    """Return which of its home page's buckets a code belongs to."""
+def bucket_in_page(code, page, per_page):
+    """Return which of its page's buckets a code belongs to."""
     spread = (uint64(code) * _GOLDEN) >> _HALF
-    return home * per_page + np.int64((spread * uint64(per_page)) >> _HALF)
+    return page * per_page + np.int64((spread * uint64(per_page)) >> _HALF)
 
 
 @njit(cache=True)
@@ -49,30 +46,33 @@ def enter(
 ):
     """Put codes at free slots and into their pages' chains; a page that was empty queues up."""
     anchor = len(waiting)
-    homes = np.empty(BLOCK, np.int64)
+    pages = np.empty(BLOCK, np.int64)
     for start in range(0, len(codes), BLOCK):
+        # 1. The pages of a block, all at once: searches without branches overlap.
         block = codes[start : start + BLOCK]
-        find_homes(block, first_codes, hot_codes, hot_pages, parts, directory, is_unique, homes)
+        find_pages(block, first_codes, hot_codes, hot_pages, parts, directory, is_unique, pages)
         for i in range(len(block)):
+            # 2. H: the tuple is the newest of its bucket's chain.
             code = block[i]
             slot = slots[start + i]
-            home = homes[i]
-            bucket = bucket_in_page(code, home, per_page)
+            page = pages[i]
+            bucket = bucket_in_page(code, page, per_page)
             slot_codes[slot] = code
             following[slot] = heads[bucket]
             heads[bucket] = slot
-            if waiting[home] == 0:
+            # 3. Q: the first tuple of a page puts the page at the end.
+            if waiting[page] == 0:
                 newest = older[anchor]
-                newer[newest] = home
-                older[home] = newest
-                newer[home] = anchor
-                older[anchor] = home
-            waiting[home] += 1
+                newer[newest] = page
+                older[page] = newest
+                newer[page] = anchor
+                older[anchor] = page
+            waiting[page] += 1
 
 
 @njit(cache=True)
 def leave(first_page, last_page, waiting, newer, older):
-    """Take pages out of the queue, wherever in it they are; nobody waits for them any more."""
+    """Take pages out of the queue, wherever in it they are; no tuple waits for them any more."""
     for page in range(first_page, last_page):
         if waiting[page]:
             newer[older[page]] = newer[page]
@@ -91,8 +91,8 @@ def first_outside(first_page, last_page, newer):
 
 
 @njit(cache=True)
-def next_awaited(waiting, start):
-    """Return the first page from `start` on, round the end, that anyone waits for."""
+def next_requested(waiting, start):
+    """Return the first requested page from `start` on, round the end."""
     page = start
     while waiting[page] == 0:
         page += 1
@@ -103,7 +103,7 @@ def next_awaited(waiting, start):
 
 @njit(cache=True)
 def end_of_group(first_page, last_page, waiting, most):
-    """Return how far from `first_page` at most so many tuples wait; at least for one page."""
+    """Return the end of a group of pages for which at most `most` tuples wait, or of one page."""
     page = first_page + 1
     total = waiting[first_page]
     while page < last_page and total + waiting[page] <= most:
@@ -122,13 +122,14 @@ def take_chains(
     following,
     out_slots,
     out_codes,
-    out_homes,
+    out_pages,
 ):
     """Take the tuples of some pages out of the table, as many as fit; return how many.
 
     All chains are followed at once, a step at a time, so that their misses overlap. Call again for
     the same pages until it returns 0.
     """
+    # 1. The head of every chain, page after page; a page is begun only if all its heads fit.
     taken = 0
     for page in range(first_page, last_page):
         if taken + per_page > len(out_slots) and taken:
@@ -137,9 +138,11 @@ def take_chains(
             if taken == len(out_slots):
                 break
             out_slots[taken] = heads[bucket]
-            out_homes[taken] = page
+            out_pages[taken] = page
             taken += heads[bucket] != NO_SLOT
             heads[bucket] = NO_SLOT
+    # 2. The rest of the chains: the output is its own queue, each tuple appends the next older one.
+    # When it is full, what is left of a chain goes back to its bucket, for the next call.
     at = 0
     while at < taken:
         slot = out_slots[at]
@@ -148,23 +151,23 @@ def take_chains(
         if older != NO_SLOT:
             if taken < len(out_slots):
                 out_slots[taken] = older
-                out_homes[taken] = out_homes[at]
+                out_pages[taken] = out_pages[at]
                 taken += 1
             else:
-                heads[bucket_in_page(out_codes[at], out_homes[at], per_page)] = older
+                heads[bucket_in_page(out_codes[at], out_pages[at], per_page)] = older
         at += 1
     return taken
 
 
 @njit(inline="always")
-def write_run(codes, row, last, index, code, found, out_rows, out_wanted):
+def write_run(codes, row, last, index, code, found, out_rows, out_indexes):
     """Write the pairs of a code from its first row on; return the next place for a pair, and the
     row at which the output was full, or `COMPLETE`."""
     while row <= last and codes[row] == code:
         if found == len(out_rows):
             return found, row
         out_rows[found] = row
-        out_wanted[found] = index
+        out_indexes[found] = index
         found += 1
         row += 1
     return found, COMPLETE
@@ -173,21 +176,21 @@ def write_run(codes, row, last, index, code, found, out_rows, out_wanted):
 @njit(cache=True)
 def match_pages(
     codes,
-    wanted,
-    homes,
+    requested,
+    pages,
     row_bounds,
     parts,
     first_page,
     last_page,
     position,
     out_rows,
-    out_wanted,
+    out_indexes,
 ):
-    """Find wanted codes among the codes of some pages; return how many pairs there are.
+    """Find requested codes among the codes of some pages; return how many pairs there are.
 
-    Writes (row, index into wanted) pairs and stops when the output is full; `position` is
-    ``[next wanted, first match of it still to be written]``, zeros at first, and is updated in
-    place. Complete when ``position[0] == len(wanted)``. A code's first match lies on its home page,
+    Writes (row, index into requested) pairs and stops when the output is full; `position` is
+    ``[next requested, first match of it still to be written]``, zeros at first, and is updated in
+    place. Complete when ``position[0] == len(requested)``. A code's first match lies on its page
     or, on a clustered one, on the page after it in its partition; or, if these were read before, at
     the very start.
     """
@@ -195,16 +198,18 @@ def match_pages(
     index, resume = position[0], position[1]
     base = row_bounds[first_page]
     last = len(codes) - 1
-    while index < len(wanted):
-        home = homes[index]
-        part = partition_of(wanted[index], parts)
-        is_hot = home < parts[part, FIRST]
-        beyond = home + 1 if is_hot else min(home + 2, last_page, parts[part, LAST])
-        low = max(0, row_bounds[home] - base)
+    while index < len(requested):
+        # 1. Bound the search to the pages on which the code's first match can be.
+        page = pages[index]
+        part = partition_of(requested[index], parts)
+        is_hot = page < parts[part, FIRST]
+        beyond = page + 1 if is_hot else min(page + 2, last_page, parts[part, LAST])
+        low = max(0, row_bounds[page] - base)
         high = max(low, min(last, row_bounds[beyond] - base - 1))
-        row = max(resume, find_code(codes, low, high, wanted[index]))
+        # 2. Find it and write its run of equal codes; go on there when the output was full.
+        row = max(resume, find_code(codes, low, high, requested[index]))
         found, resume = write_run(
-            codes, row, last, index, wanted[index], found, out_rows, out_wanted
+            codes, row, last, index, requested[index], found, out_rows, out_indexes
         )
         if resume != COMPLETE:
             break
@@ -214,23 +219,23 @@ def match_pages(
 
 
 @njit(cache=True)
-def match_pinned(wanted, places, pinned_codes, row_counts, position, out_rows, out_wanted):
-    """Find wanted codes on the pinned pages that are their homes; return how many pairs there are.
+def match_pinned(requested, places, pinned_codes, row_counts, position, out_rows, out_indexes):
+    """Find requested codes on the pinned pages they belong to; return how many pairs there are.
 
-    Writes (row, index into wanted) pairs, a row being counted through all places. `position` is as
-    for `match_pages`. A code whose place is negative is passed over.
+    Writes (row, index into requested) pairs, a row being counted through all places. `position` is
+    as for `match_pages`. A code whose place is negative is skipped.
     """
     codes = pinned_codes.reshape(-1)
     found = 0
     index, resume = position[0], position[1]
-    while index < len(wanted):
+    while index < len(requested):
         place = places[index]
         if place >= 0 and row_counts[place]:
             first = place * pinned_codes.shape[1]
             last = first + row_counts[place] - 1
-            row = max(resume, find_code(codes, first, last, wanted[index]))
+            row = max(resume, find_code(codes, first, last, requested[index]))
             found, resume = write_run(
-                codes, row, last, index, wanted[index], found, out_rows, out_wanted
+                codes, row, last, index, requested[index], found, out_rows, out_indexes
             )
             if resume != COMPLETE:
                 break
@@ -240,7 +245,7 @@ def match_pinned(wanted, places, pinned_codes, row_counts, position, out_rows, o
 
 
 @njit(cache=True)
-def count_demand(homes, demand):
-    """Count how often each page is asked for."""
-    for home in homes:
-        demand[home] += np.uint32(1)
+def count_demand(pages, demand):
+    """Count how often each page is requested."""
+    for page in pages:
+        demand[page] += np.uint32(1)

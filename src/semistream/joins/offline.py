@@ -1,12 +1,12 @@
-"""The clairvoyant cache: CMESHJOIN with the best hot set there can be. A bound, not for use.
+"""The offline bound: CMESHJOIN with the best fixed cache. To compare with, not for use.
 
 It reads the whole stream beforehand, counts its keys, and gives each set of the front stage the
-seven that will be asked for most; nobody else may enter. So its hit ratio is what no front stage of
-this size and shape can exceed on this stream without changing the set as it goes. Charts draw it as
-a ceiling.
+seven that will be requested most; no other key may enter. So its hit ratio is a bound for every
+front stage of this size and shape on this stream that does not change its set as it goes. Charts
+draw it as a ceiling.
 
-Memory: what CMESHJOIN takes. The stream and the counts are held besides, and not counted: that is
-the cheating.
+Memory: CMESHJOIN's. The stream and the counts are held besides, and not counted: that is the
+cheating.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,19 +16,18 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.budget.split import USUAL, Split
+from semistream.budget.rules import RULES
 from semistream.joins import front_kernels as kernels
-from semistream.joins.frontstage import Codes, Matched, TupleCache
+from semistream.joins.frontstage import TupleCache
 from semistream.joins.meshjoin import MeshJoin
-from semistream.joins.opened import Opened
-from semistream.joins.operator import WindowJoin
+from semistream.joins.protocols import Codes, Matched
+from semistream.joins.scanjoin import ScanJoin
+from semistream.joins.streamjoin import JoinTask
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.reader import PageReader
-from semistream.relation.relation import Relation
-from semistream.spec import JoinSpec
 
 
-class ClairvoyantCache(TupleCache):
+class FixedCache(TupleCache):
     """A front stage that admits a set of keys which was chosen beforehand, and no others."""
 
     chosen: Codes = np.zeros(0, np.int64)  # ascending
@@ -37,11 +36,11 @@ class ClairvoyantCache(TupleCache):
         """Give each set the keys that come first."""
         self.chosen = np.sort(kernels.first_of_each_set(codes_by_demand, len(self._table)))
 
-    def learn(self, matched: Matched) -> None:
+    def observe_matches(self, matched: Matched) -> None:
         """Let chosen keys in; if each has one row, there is room for all of them."""
         codes = matched.page_codes[matched.rows]
         which = np.flatnonzero(self._is_chosen(codes))
-        super().learn(
+        super().observe_matches(
             replace(
                 matched,
                 rows=matched.rows[which],
@@ -51,9 +50,9 @@ class ClairvoyantCache(TupleCache):
             )
         )
 
-    def learn_missing(self, codes: Codes) -> None:
+    def observe_missing(self, codes: Codes) -> None:
         """Let chosen keys in that R does not have."""
-        super().learn_missing(codes[self._is_chosen(codes)])
+        super().observe_missing(codes[self._is_chosen(codes)])
 
     def _is_chosen(self, codes: Codes) -> NDArray[np.bool_]:
         if not len(self.chosen):
@@ -63,22 +62,13 @@ class ClairvoyantCache(TupleCache):
         return is_chosen
 
 
-class ClairvoyantJoin(WindowJoin):
-    """MESHJOIN behind a clairvoyant cache."""
+class OfflineJoin(ScanJoin):
+    """MESHJOIN behind the best fixed cache."""
 
-    def __init__(
-        self,
-        relation: Relation,
-        spec: JoinSpec,
-        budget_bytes: int,
-        partition: int | None = None,
-        split: Split = USUAL,
-        opened: Opened | None = None,
-    ) -> None:
+    def __init__(self, task: JoinTask) -> None:
         """Open the relation's page table."""
-        about = (relation, spec, budget_bytes, MeshJoin, partition)
-        super().__init__(*about, self._make_cache, split, opened)
-        self._codes_by_demand: Codes = np.zeros(0, np.int64)
+        super().__init__(task, RULES["cmeshjoin"], MeshJoin, self._make_cache)
+        self._codes_by_demand: Codes = np.zeros(0, np.int64)  # the stream's, most frequent first
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Look at the whole stream, then join it."""
@@ -96,7 +86,7 @@ class ClairvoyantJoin(WindowJoin):
     def _make_cache(
         self, reader: PageReader, columns: Sequence[str], budget_bytes: int, telemetry: Telemetry
     ) -> TupleCache | None:
-        cache = ClairvoyantCache.for_budget(reader, columns, budget_bytes, telemetry)
-        if isinstance(cache, ClairvoyantCache):
+        cache = FixedCache.for_budget(reader, columns, budget_bytes, telemetry)
+        if cache is not None:
             cache.choose(self._codes_by_demand)
         return cache

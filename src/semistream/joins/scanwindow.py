@@ -1,4 +1,4 @@
-"""The window: stream tuples that wait for their match. Hash table H and arrival queue Q.
+"""The scan window: stream tuples that wait for their match. Hash table H and arrival queue Q.
 
 ::
 
@@ -12,13 +12,13 @@ Slots are handed out round the ring, so arrival order is slot order: Q needs no 
 size of each batch, and a tuple has left as soon as it is no longer among the `live` newest. That
 makes expiry free: a probe that comes to a slot that is not live has reached the chain's end.
 
-Memory per tuple (`bytes_per_tuple`): code 8, next 4, head of a bucket 4, a flag that says whether
+Memory per tuple (`scan_tuple_bytes`): code 8, next 4, head of a bucket 4, a flag that says whether
 it has found a match 1, and the row itself; besides, a little that does not depend on their number
 (`window_base_bytes`). All of it is allocated at the start.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -26,74 +26,12 @@ from numpy.typing import NDArray
 
 from semistream.budget.rowsizes import Widths, record_dtype
 from semistream.budget.tuplesizes import TABLE_FIELDS
-from semistream.joins import kernels
 from semistream.joins.buckets import Buckets
+from semistream.joins.hashtable import HashTable
 from semistream.joins.rows import RowStore, Slots
 
 
-class HashTable:
-    """Chains of codes by bucket, over a ring of slots. The window's H, and `resident`'s table."""
-
-    def __init__(
-        self,
-        buckets: Buckets,
-        slot_codes: NDArray[np.int64],
-        following: NDArray[np.int32],
-        most_pairs: int,
-    ) -> None:
-        """Make an empty table whose slots keep codes and chains in the given arrays."""
-        self._buckets = buckets
-        self._heads = np.full(buckets.count, kernels.NO_SLOT, np.int32)
-        self._following = following
-        self._following[:] = kernels.NO_SLOT
-        self._slot_codes = slot_codes
-        self._candidates = kernels.make_candidates()
-        self._out_probes = np.empty(most_pairs, np.int64)
-        self._out_slots = np.empty(most_pairs, np.int64)
-        self.newest = -1
-        self.live = 0
-
-    def insert(self, codes: NDArray[np.int64]) -> None:
-        """Add codes at the slots after the newest."""
-        first = (self.newest + 1) % len(self._slot_codes)
-        chains = (self._slot_codes, self._heads, self._following)
-        kernels.insert(codes, first, *chains, *self._buckets.function)
-        self.newest = (self.newest + len(codes)) % len(self._slot_codes)
-        self.live += len(codes)
-
-    def expire(self, count: int) -> None:
-        """Take out the oldest codes: chains end before them from now on."""
-        self.live -= count
-
-    def matches(
-        self, codes: NDArray[np.int64], is_sorted: bool = False
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield (index into `codes`, slot) of equal codes, at most `most_pairs` at a time.
-
-        `is_sorted` says that the codes ascend, as those of consecutive pages do. The arrays are
-        overwritten by the next step.
-        """
-        kernel = kernels.probe_sorted if is_sorted and self._buckets.is_ordered else kernels.probe
-        position = kernels.start_of_probe()
-        while not kernels.is_complete(position, len(codes)):
-            found = kernel(
-                codes,
-                position,
-                self._candidates,
-                self._slot_codes,
-                self._heads,
-                self._following,
-                self.newest,
-                self.live,
-                *self._buckets.function,
-                self._out_probes,
-                self._out_slots,
-            )
-            if found:
-                yield self._out_probes[:found], self._out_slots[:found]
-
-
-class Window:
+class ScanWindow:
     """At most `capacity` waiting stream tuples, with their rows."""
 
     def __init__(
@@ -106,12 +44,12 @@ class Window:
         most_pairs: int,
     ) -> None:
         """Allocate everything. A probe yields at most `most_pairs` matches at a time."""
-        self.capacity = capacity
-        self.queue: deque[int] = deque()
-        self.matched = np.zeros(capacity, np.uint8)
+        self.capacity = capacity  # tuples that can wait
+        self.queue: deque[int] = deque()  # Q: tuples that arrived together, by batch, oldest first
+        self.matched = np.zeros(capacity, np.uint8)  # by slot: what is known of its matches
         records = np.zeros(capacity, record_dtype(schema, implied, TABLE_FIELDS))
-        self._codes = records["code"]
-        self.table = HashTable(buckets, self._codes, records["next"], most_pairs)
+        self._codes = records["code"]  # by slot
+        self.table = HashTable(buckets, self._codes, records["next"], most_pairs)  # H
         self._rows = RowStore(schema, records, widths, implied, self._codes)
 
     @property
@@ -141,7 +79,7 @@ class Window:
         self.table.expire(len(oldest))
 
     def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
-        """Return what the variable-width values of each row take; None without any."""
+        """Return the size in bytes of each row's variable-width values; None without any."""
         return self._rows.sizes(slots)
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:

@@ -1,21 +1,21 @@
-"""The waiting room: stream tuples that wait for their page. Hash table H by page, queue Q of pages.
+"""The index window: stream tuples that wait for their page. Hash table H by page, queue Q of pages.
 
 ::
 
-    Q   page 7 ── page 2 ── page 5 ── …     pages that someone waits for, longest wait first
-    H   home page → a few buckets → chains of slots
+    Q   page 7 ── page 2 ── page 5 ── …     requested pages, longest wait first
+    H   page → a few buckets → chains of slots
 
 What the index joins need and the window of a cyclic scan does not: a tuple leaves as soon as its
-page has been read, whenever that is, and its slot is used again at once. All tuples at home on a
-page leave together, match or no match, so whole chains are taken out and nothing is searched for.
+page has been read, whenever that is, and its slot is used again at once. All tuples that belong to
+a page leave together, match or no match, so whole chains are taken out and nothing is searched for.
 
 For the same reason Q needs no entry for each tuple, as in `hybridjoin.txt` section 4.1, but one
 for each page: a page queues up when its first tuple comes and leaves the queue, from wherever it
 stands, when it is read. Its place is that of its oldest tuple, so the page at the front is the
-home of the oldest tuple of all.
+page of the oldest tuple of all.
 
 Memory per tuple: code 8, next in chain 4, free list 4, match flag 1, a bucket 4, and the row. Per
-page: two links of Q and how many wait 12, and at least one bucket 4.
+page: two links of Q and how many tuples wait 12, and at least one bucket 4.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from semistream.budget.rowsizes import Widths, record_dtype
 from semistream.budget.tuplesizes import TABLE_FIELDS
-from semistream.joins import room_kernels as kernels
+from semistream.joins import indexwindow_kernels as kernels
 from semistream.joins.kernels import NO_SLOT
 from semistream.joins.rows import RowStore, Slots
 from semistream.relation.pageindex import PageIndex
@@ -39,10 +39,10 @@ class Taken:
 
     slots: Slots
     codes: NDArray[np.int64]
-    homes: NDArray[np.int64]
+    pages: NDArray[np.int64]  # the page of each tuple
 
 
-class WaitingRoom:
+class IndexWindow:
     """At most `capacity` stream tuples, with their rows, by page and by arrival."""
 
     def __init__(
@@ -56,22 +56,24 @@ class WaitingRoom:
     ) -> None:
         """Allocate everything; at most `most_taken` tuples are taken out at a time."""
         pages = index.page_count
-        self.capacity = capacity
-        self.count = 0
-        self.matched = np.zeros(capacity, np.uint8)
-        self.waiting = np.zeros(pages, np.int32)  # how many tuples wait for each page
-        self._index = index
-        self._per_page = max(1, capacity // pages)
-        self._heads = np.full(pages * self._per_page, NO_SLOT, np.int32)
+        self.capacity = capacity  # tuples that can wait
+        self.count = 0  # tuples that wait, or are taken out and not released yet
+        self.matched = np.zeros(capacity, np.uint8)  # by slot: what is known of its matches
+        self.waiting = np.zeros(pages, np.int32)  # by page: how many tuples wait for it
+        self._index = index  # from a code to its page
+        self._per_page = max(1, capacity // pages)  # buckets of a page
+        self._heads = np.full(pages * self._per_page, NO_SLOT, np.int32)  # H: newest of a chain
         records = np.zeros(capacity, record_dtype(schema, implied, TABLE_FIELDS))
-        self._slot_codes = records["code"]
-        self._following = records["next"]
+        self._slot_codes = records["code"]  # by slot
+        self._following = records["next"]  # by slot: the next older one of its chain
+        # Slots that are free, as a stack: its first `capacity - count` entries.
         self._free = np.arange(capacity - 1, -1, -1, dtype=np.int32)
+        # Q: links between pages; the last entry is the anchor, and at first all point to it.
         self._newer = np.full(pages + 1, pages, np.int32)
         self._older = np.full(pages + 1, pages, np.int32)
         self._rows = RowStore(schema, records, widths, implied, self._slot_codes)
-        self._most_taken = most_taken
-        self._taken = np.empty((3, most_taken), np.int64)
+        self._most_taken = most_taken  # tuples that are taken out at a time
+        self._taken = np.empty((3, most_taken), np.int64)  # their slots, codes and pages
 
     def room(self, batch: pa.RecordBatch) -> int:
         """Return how many of the batch's first rows can enter now."""
@@ -98,26 +100,26 @@ class WaitingRoom:
         self.matched[slots] = 0
         self.count += len(codes)
 
-    def oldest_home(self) -> int:
-        """Return the home page of the tuple that has waited longest: the front of Q."""
+    def oldest_page(self) -> int:
+        """Return the page of the tuple that has waited longest: the front of Q."""
         assert self.count
         return int(self._newer[-1])
 
-    def oldest_home_outside(self, first_page: int, last_page: int) -> int | None:
-        """Return the home of the oldest tuple that is not at home on these pages, if any."""
-        home = int(kernels.first_outside(first_page, last_page, self._newer))
-        return None if home == len(self.waiting) else home
+    def oldest_page_outside(self, first_page: int, last_page: int) -> int | None:
+        """Return the page of the oldest tuple that does not belong to these pages, if any."""
+        page = int(kernels.first_outside(first_page, last_page, self._newer))
+        return None if page == len(self.waiting) else page
 
-    def home_from(self, page: int) -> int:
-        """Return the first page from this one on, round the end, that anyone waits for."""
+    def requested_page_from(self, page: int) -> int:
+        """Return the first requested page from this one on, round the end."""
         assert self.count
-        return int(kernels.next_awaited(self.waiting, page % len(self.waiting)))
+        return int(kernels.next_requested(self.waiting, page % len(self.waiting)))
 
     def take(self, first_page: int, last_page: int) -> Iterator[Taken]:
-        """Take the tuples at home on some pages out of the table; they keep rows and slots.
+        """Take the tuples that belong to some pages out of the table; they keep rows and slots.
 
         They come page after page, as many pages at a time as `most_taken` tuples wait for, so that
-        what is read for them is read once. The arrays are overwritten by the next step.
+        columns are read once for them. The arrays are overwritten by the next step.
         """
         while first_page < last_page:
             pages = (first_page, last_page, self.waiting)
@@ -143,7 +145,7 @@ class WaitingRoom:
         self.count -= len(slots)
 
     def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
-        """Return what the variable-width values of each row take; None without any."""
+        """Return the size in bytes of each row's variable-width values; None without any."""
         return self._rows.sizes(slots)
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:

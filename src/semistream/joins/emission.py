@@ -1,0 +1,142 @@
+"""Emission: pairs of a row of R and a stream tuple become output batches, and so do misses.
+
+::
+
+    (row, slot) pairs ──► located ──► cut to fit ──► gathered ──► keys compared ──► batch
+
+Rows of R are located first, which says how wide they are, and copied only in pieces that fit
+(`output.py`). Keys that are hashes are compared, because two of them may share a code.
+
+Memory: a piece takes the output buffer at most. It is dropped here when it has been handed on.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.columns import Encoding, encoding_of, take_rows
+from semistream.joins import kernels
+from semistream.joins.output import OutputBuffer
+from semistream.joins.protocols import LocatedRows, RelationSide, Rows, StreamSide
+from semistream.joins.rows import Slots
+from semistream.joins.stopwatch import Stopwatch
+from semistream.joins.stream import Arrived, StreamBuffer
+from semistream.joins.telemetry import Telemetry
+from semistream.memory import return_freed_pages
+from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec, read_columns
+
+# Told of each piece of matches: the rows of R, their columns, and the sizes of variable widths.
+Observe: TypeAlias = Callable[[Rows, Sequence[pa.Array], NDArray[np.int64] | None], None]
+_PIECES_KEPT = 4
+
+
+class Emission:
+    """Turns matches and misses into output batches that fit the output buffer."""
+
+    def __init__(
+        self, relation: Relation, spec: JoinSpec, telemetry: Telemetry, stopwatch: Stopwatch
+    ) -> None:
+        """Begin with an output buffer without limits of its own."""
+        self.buffer = OutputBuffer()  # how much a batch may hold
+        self._spec = spec
+        self._coder = relation.coder
+        self._telemetry = telemetry
+        self._stopwatch = stopwatch
+        columns = read_columns(relation, spec)
+        # The key of R, where it must be compared: an exact code needs no look at it.
+        self._key = [] if self._coder.is_exact else [columns.index(name) for name in relation.key]
+        self._added = [columns.index(name) for name in spec.columns]  # that the output shows
+        self._pieces_kept = 0  # pieces of output since freed memory was returned
+        # Arrow copies values of nested types partly in its own pool, which keeps what was freed.
+        self._has_nested = any(
+            encoding_of(field.type) is Encoding.NESTED for field in spec.output_schema
+        )
+
+    def matches(
+        self,
+        rows: Rows,
+        slots: Slots,
+        relation: RelationSide,
+        tuples: StreamSide,
+        step: str = "output",
+        observe: Observe | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Emit (row of R, slot) pairs, in pieces that fit the output buffer."""
+        with self._stopwatch.phase(step):
+            located = relation.locate(rows)
+            sizes = (located.sizes, tuples.sizes(slots))
+            if self.buffer.holds(len(rows), *sizes):
+                yield from self._piece(rows, slots, located, tuples, observe)
+                if self._has_nested:
+                    self._return_memory()
+                return
+            for piece in self.buffer.pieces(len(rows), *sizes):
+                some = relation.locate(rows[piece])
+                yield from self._piece(rows[piece], slots[piece], some, tuples, observe)
+                self._return_memory()
+
+    def misses(self, slots: Slots, tuples: StreamSide) -> Iterator[pa.RecordBatch]:
+        """Emit those of the tuples that found no match, if the join keeps them."""
+        missed = slots[tuples.matched[slots] & kernels.MATCHED == 0]
+        self._telemetry.missed_rows += len(missed)
+        if self._spec.keeps_misses:
+            yield from self._unmatched(missed, tuples)
+
+    def unmatchable(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
+        """Emit the rows that cannot match anything, if the join keeps misses."""
+        for tuples in stream.take_unmatchable():
+            yield from self._unmatched(np.arange(len(tuples)), Arrived(tuples))
+
+    def _unmatched(self, slots: Slots, tuples: StreamSide) -> Iterator[pa.RecordBatch]:
+        """Emit tuples without columns of R, in pieces that fit the output buffer."""
+        for piece in self.buffer.pieces(len(slots), tuples.sizes(slots)):
+            some = slots[piece]
+            yield self._spec.assemble(tuples.gather(some), None, len(some))
+
+    def _piece(
+        self,
+        rows: Rows,
+        slots: Slots,
+        located: LocatedRows,
+        tuples: StreamSide,
+        observe: Observe | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Turn pairs into an output batch, after comparing keys that are hashes."""
+        sizes, columns = located.sizes, located.gather()
+        if not self._coder.is_exact:
+            same = self._same_keys(columns, slots, tuples)
+            if not same.all():
+                tuples.matched[slots[~same]] |= kernels.SHARES_CODE
+                for i in range(len(columns)):  # one by one, so that few are there twice
+                    columns[i] = take_rows(columns[i], np.flatnonzero(same))
+                rows, slots = rows[same], slots[same]
+                sizes = None if sizes is None else sizes[same]
+        if observe is not None:
+            observe(rows, columns, sizes)
+        self._telemetry.matched_pairs += len(rows)
+        if self._spec.how == "semi":
+            slots = slots[kernels.first_matches(tuples.matched, slots)]
+        else:
+            kernels.mark_matched(tuples.matched, slots)
+        if len(slots) and self._spec.how != "anti":
+            added = [columns[i] for i in self._added]
+            joined = self._spec.assemble(tuples.gather(slots), added, len(slots))
+            del columns, added
+            yield joined
+
+    def _same_keys(
+        self, columns: Sequence[pa.Array], slots: Slots, tuples: StreamSide
+    ) -> NDArray[np.bool_]:
+        ours = self._coder.canonical([columns[i] for i in self._key])
+        theirs = self._coder.canonical(tuples.gather(slots, self._spec.stream_key_indexes))
+        return self._coder.same_keys(ours, theirs)
+
+    def _return_memory(self) -> None:
+        """Now and then return what the allocator keeps of large pieces that were handed on."""
+        self._pieces_kept = (self._pieces_kept + 1) % _PIECES_KEPT
+        if not self._pieces_kept:
+            return_freed_pages()

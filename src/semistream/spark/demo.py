@@ -1,0 +1,145 @@
+"""The Spark side of ``semistream demo``: the relation, the enriched stream, plain Spark's joins.
+
+`semistream.cli.demo` writes the files, shows the progress and checks the result.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from semistream.relation.build import BuildOptions
+from semistream.relation.relation import Relation
+from semistream.spark.build import build_from_dataframe
+from semistream.spark.enrichment import enrich
+from semistream.spark.session import local_session
+
+# Plain Spark's joins: the hint that selects each, and its name.
+PLAIN_JOINS = {
+    "broadcast": "broadcast hash join",
+    "shuffle_hash": "shuffled hash join",
+    "merge": "sort-merge join",
+}
+FILES_PER_BATCH = 2  # like a topic with a partition per core
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFigures:
+    """What Spark reported about one micro-batch."""
+
+    rows: int
+    seconds: float
+    metrics: dict[str, int]  # the join's counters, by name; empty for plain Spark
+
+    @property
+    def rows_per_s(self) -> float:
+        """The service rate of the batch."""
+        return self.rows / self.seconds
+
+
+class Run:
+    """A streaming query that has been started."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        """Observe this query."""
+        self._query = query
+
+    def has_ended(self, wait_s: int) -> bool:
+        """Wait for the end of the query for at most `wait_s` seconds; return whether it ended."""
+        return bool(self._query.awaitTermination(wait_s))
+
+    def wait(self) -> list[BatchFigures]:
+        """Wait for the end of the query, and return the figures of all its micro-batches."""
+        self._query.awaitTermination()
+        return self.figures()
+
+    def figures(self) -> list[BatchFigures]:
+        """Return the figures of the micro-batches so far, without those that had no rows."""
+        return [
+            BatchFigures(
+                rows=progress.numInputRows,
+                seconds=progress.durationMs["triggerExecution"] / 1000,
+                metrics={
+                    name: value or 0
+                    for row in progress.observedMetrics.values()
+                    for name, value in row.asDict().items()
+                },
+            )
+            for progress in self._query.recentProgress
+            if progress.numInputRows
+        ]
+
+
+class DemoSpark:
+    """A local Spark session over the files of the demo, all under `out`."""
+
+    def __init__(self, out: Path) -> None:
+        """Start Spark."""
+        self._out = out
+        self._spark: SparkSession = local_session("semistream-demo", out)
+
+    def stop(self) -> None:
+        """Stop Spark and delete its temporary files."""
+        self._spark.stop()
+        shutil.rmtree(self._out / "spark-local", ignore_errors=True)
+
+    def build(self, partitions: int) -> Relation:
+        """Build the relation from the product master, on Spark's executors."""
+        options = BuildOptions("product_id", partitions)
+        return build_from_dataframe(self._products(), self._out / "products.rel", options)
+
+    def enrich(self, sales: str, name: str, relation: Relation, budget_bytes: int) -> Run:
+        """Start to enrich the sales in a folder; the rows go to the folder `name`."""
+        enriched = enrich(
+            self._sales(sales),
+            relation,
+            on="product_id",
+            how="left",
+            columns=["surrogate_key", "supplier_id"],
+            memory=budget_bytes,
+        )
+        return self._write(enriched, name)
+
+    def join_plainly(self, hint: str, sales: str, name: str) -> Run:
+        """Start one of `PLAIN_JOINS` over the sales in a folder; the rows go to `name`."""
+        products = self._products().select("product_id", "surrogate_key", "supplier_id")
+        joined = self._sales(sales).join(products.hint(hint), "product_id", "left")
+        return self._write(joined, name)
+
+    def _products(self) -> DataFrame:
+        return self._spark.read.parquet(str(self._out / "products.parquet"))
+
+    def _sales(self, folder: str) -> DataFrame:
+        """Return the stream: every `FILES_PER_BATCH` files of the folder are a micro-batch."""
+        schema = self._spark.read.parquet(str(self._out / folder)).schema
+        reader = self._spark.readStream.schema(schema)
+        reader = reader.option("maxFilesPerTrigger", FILES_PER_BATCH)
+        return reader.parquet(str(self._out / folder))
+
+    def _write(self, joined: DataFrame, name: str) -> Run:
+        query = (
+            _warehouse_rows(joined)
+            .writeStream.format("parquet")
+            .queryName(name)
+            .option("path", str(self._out / name))
+            .option("checkpointLocation", str(self._out / f"{name}.checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        return Run(query)
+
+
+def _warehouse_rows(joined: DataFrame) -> DataFrame:
+    """Return the fact rows: the surrogate key in place of the product id, and the total."""
+    return joined.select(
+        "sale_id",
+        "sold_at",
+        F.col("surrogate_key").alias("product_key"),
+        "supplier_id",
+        "quantity",
+        "sale_price",
+        (F.col("quantity") * F.col("sale_price")).alias("total"),
+    )
