@@ -82,11 +82,11 @@ def test_arrivals_refuse_nonsense(make: object) -> None:
         make()  # type: ignore[operator]
 
 
-def test_virtual_streams_start_as_in_the_figure_or_settled() -> None:
-    figure = VirtualStreams(np.random.default_rng(1), settled=False).advance(4)
+def test_virtual_streams_start_as_in_the_figure_or_stationary() -> None:
+    figure = VirtualStreams(np.random.default_rng(1), stationary=False).advance(4)
     assert figure[0] == 2046
-    settled = [VirtualStreams(np.random.default_rng(i)).advance(1)[0] for i in range(200)]
-    assert np.mean(settled) == pytest.approx(mean_bandwidth(), rel=0.2)
+    stationary = [VirtualStreams(np.random.default_rng(i)).advance(1)[0] for i in range(200)]
+    assert np.mean(stationary) == pytest.approx(mean_bandwidth(), rel=0.2)
 
 
 def test_virtual_streams_go_on_from_a_state() -> None:

@@ -1,4 +1,4 @@
-"""The lab: the miniature is true to scale, answers are checked, figures and verdicts come again."""
+"""The lab: the miniature is true to scale, answers are checked, figures are reproducible."""
 
 import json
 from dataclasses import replace
@@ -13,18 +13,20 @@ from semistream.budget.split import Split
 from semistream.cli.lab import choose, run_figures
 from semistream.cli.main import main
 from semistream.errors import OptionError
+from semistream.joins.registry import ALGORITHMS
 from semistream.lab.catalogue import FIGURES
+from semistream.lab.charts import style_of
 from semistream.lab.claims import Finding, Table, Verdict, falls, has_peak, rises
 from semistream.lab.figures import Lab, Scale
+from semistream.lab.latency import latency_at_full_speed, latency_at_rate
 from semistream.lab.rig import REAL, Rig
 from semistream.lab.runner import Result, results_in, run_figure, share_that_holds
-from semistream.lab.sojourn import stay_at_full_speed, stay_at_rate
 from semistream.workload.synthetic import Synthetic
 
 TINY = Scale("tiny", is_full=False, smaller=8.0)
 MB = 1e6
 # The table of the papers' figures.
-WANTED = {
+EXPECTED = {
     "meshjoin": "5a 5b 6a 6b 6c 6d",
     "meshjoin-default-settings": "5 6 7 8 9 10a 10b",
     "hybridjoin": "3 6 8 9 10a 10b 10c 10d 11",
@@ -48,7 +50,7 @@ def rig(
 
 
 def test_every_figure_of_the_papers_is_there() -> None:
-    names = [f"{paper}-{number}" for paper, all_ in WANTED.items() for number in all_.split()]
+    names = [f"{paper}-{number}" for paper, all_ in EXPECTED.items() for number in all_.split()]
     assert list(FIGURES) == names
 
 
@@ -60,11 +62,25 @@ def test_each_claim_says_something_and_where_it_stands() -> None:
             assert claim.source == "ours" or claim.source.startswith("section")
 
 
+def test_a_new_algorithm_has_a_look_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    new = replace(ALGORITHMS["meshjoin"], name="newjoin", label="NEWJOIN")
+    monkeypatch.setitem(ALGORITHMS, "newjoin", new)
+    styles = {name: style_of(name) for name in ALGORITHMS}
+    assert styles["newjoin"].label == "NEWJOIN"
+    assert len({(style.colour, style.marker) for style in styles.values()}) == len(ALGORITHMS)
+
+
+def test_series_that_are_no_algorithm_are_told_apart_by_position() -> None:
+    first, second = style_of(20.0, 0, lambda mb: f"M = {mb:g} MB"), style_of(40.0, 1)
+    assert first.label == "M = 20 MB"
+    assert (first.colour, first.marker) != (second.colour, second.marker)
+
+
 @pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "cmeshjoin"])
 def test_rates_do_not_depend_on_the_miniature(tmp_path: Path, algorithm: str) -> None:
-    """Everything twice as small, the rate stays: what is compared with the papers rests on this."""
+    """With everything half as large the rate is the same: comparisons with the papers need this."""
     rates = [rig(tmp_path, t).measure_tuned(algorithm, 24 * MB).rate for t in (10.0, 20.0)]
-    # What a window takes besides its tuples does not shrink with it.
+    # The fixed overhead of a window does not shrink with it.
     assert rates[1] == pytest.approx(rates[0], rel=0.08)
 
 
@@ -120,28 +136,28 @@ def test_lost_rows_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         lossy.measure("meshjoin", 12 * MB)
 
 
-def test_a_tuple_stays_half_a_turn_with_a_scan(tmp_path: Path) -> None:
+def test_the_latency_of_a_scan_is_half_a_cycle(tmp_path: Path) -> None:
     here = rig(tmp_path, 20.0)
     split = here.tuned("meshjoin", 12 * MB).split
-    stay = stay_at_full_speed(here, "meshjoin", 12 * MB, split)
-    turn_s = here.size_bytes / 80e6
-    assert stay.mean_s == pytest.approx(turn_s / 2, rel=0.25)
+    latency = latency_at_full_speed(here, "meshjoin", 12 * MB, split)
+    cycle_s = here.size_bytes / 80e6
+    assert latency.mean_s == pytest.approx(cycle_s / 2, rel=0.25)
 
 
-def test_hybridjoin_does_not_wait_for_company(tmp_path: Path) -> None:
+def test_hybridjoin_does_not_wait_for_more_tuples(tmp_path: Path) -> None:
     here = rig(tmp_path, 20.0)
-    stay = stay_at_rate(here, "hybridjoin", 12 * MB, Split(1), rate=50.0, seconds=20.0)
-    assert stay.tuples > 100
-    assert stay.mean_s < 0.05  # two reads or so
+    latency = latency_at_rate(here, "hybridjoin", 12 * MB, Split(1), rate=50.0, seconds=20.0)
+    assert latency.tuples > 100
+    assert latency.mean_s < 0.05  # two reads or so
 
 
-def test_meshjoin_waits_for_the_next_to_come(tmp_path: Path) -> None:
+def test_meshjoin_waits_for_its_next_tuples(tmp_path: Path) -> None:
     here = rig(tmp_path, 20.0)
     tuned = here.tuned("meshjoin", 12 * MB)
     assert isinstance(tuned.settings, MeshJoinSettings)
     w, places, rate = tuned.settings.tuples_per_read, tuned.settings.places, 500.0
-    stay = stay_at_rate(here, "meshjoin", 12 * MB, tuned.split, rate, 3 * places / rate, w)
-    assert stay.mean_s == pytest.approx(places / rate / 2, rel=0.1)
+    latency = latency_at_rate(here, "meshjoin", 12 * MB, tuned.split, rate, 3 * places / rate, w)
+    assert latency.mean_s == pytest.approx(places / rate / 2, rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["meshjoin-5a", "hybridjoin-9", "hybridjoin-6"])

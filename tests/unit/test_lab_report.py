@@ -21,7 +21,7 @@ KNEE = Result(
     number="5b",
     title='The <b>rate</b> & the "memory" it\'s given',
     note="Nothing is measured: equations <1> & 3.",
-    device="hdd-papers, emulated: on its clock alone, computing takes no time",
+    device="hdd-papers, emulated: only its own clock counts, computing takes no time",
     scale="quick",
     seed=7,
     seconds=12.3,
@@ -38,7 +38,7 @@ SKEW = replace(
     name="hybridjoin-3",
     paper="hybridjoin",
     number="3",
-    title="How often pages are asked for",
+    title="How often pages are requested",
     note="",
     claims=(
         Judged("Less and less.", "section 3", Verdict.NOT_HERE, "232 to 240", "A <i>RAID</i>."),
@@ -150,7 +150,7 @@ def test_pictures_are_in_the_page(tmp_path: Path) -> None:
 
 
 def test_a_picture_that_is_missing_is_named_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"meshjoin-5b\.svg is not there.*lab run meshjoin-5b"):
+    with pytest.raises(OptionError, match=r"meshjoin-5b\.svg is missing.*lab run meshjoin-5b"):
         write_report([KNEE], tmp_path, ORDER)
 
 
@@ -162,7 +162,7 @@ def test_what_all_figures_share_is_told_once_and_what_differs_with_each(tmp_path
         assert alike.text.count(told) == 1
     assert "2 figures, 2026-11-16, in 0.4 min" in alike.text
     assert "2 figures, 2026-11-16 to 2026-12-01" in mixed.text
-    assert mixed.text.count("where not, the figure says so") == 2
+    assert mixed.text.count("exceptions are noted with the figure") == 2
     assert f"{KNEE.name} · {KNEE.device} · quick: in miniature · made in 12 s" in mixed.text
     assert f"{real.name} · {real.device} · paper: the full size · made in 12 s" in mixed.text
     assert mixed.text.count(KNEE.machine) == 1

@@ -1,4 +1,4 @@
-"""``semistream generate``: a workload's rows, as files or to Kafka, at once or as they arrive."""
+"""``semistream generate``: writes a workload to files or to Kafka, at once or as rows arrive."""
 
 import signal
 import threading
@@ -26,7 +26,7 @@ _ARRIVALS = ("steady", "bursty", "intermittent")
 
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
-    """What to make and where it goes; None where nothing was said."""
+    """The workload, its target and its options; None where an option was not given."""
 
     workload: str
     out: str | None = None
@@ -47,7 +47,7 @@ class GenerateOptions:
 
 
 def run_generate(options: GenerateOptions) -> int:
-    """Make what was asked for and say what came of it."""
+    """Write the relation, the stream or both, and print a summary."""
     _check(options)
     workload = _workload(options)
     console = Console()
@@ -82,7 +82,7 @@ def _check(options: GenerateOptions) -> None:
             f"{did_you_mean(options.arrivals, _ARRIVALS)}"
         )
     if options.arrivals != "steady" and options.rate is None:
-        raise OptionError(f"--arrivals {options.arrivals} needs --rate, in rows a second")
+        raise OptionError(f"--arrivals {options.arrivals} needs --rate, in rows per second")
     _check_idle(options)
     if options.first < 0 or (options.rows is not None and options.rows < 0):
         raise OptionError(
@@ -91,15 +91,15 @@ def _check(options: GenerateOptions) -> None:
 
 
 def _check_idle(options: GenerateOptions) -> None:
-    """Refuse options that would do nothing."""
+    """Refuse options that would have no effect."""
     usual = GenerateOptions(options.workload)
     if options.rate is None and options.every != usual.every:
-        raise OptionError("--every needs --rate: without one the stream is written at once")
+        raise OptionError("--every needs --rate: without --rate the stream is written at once")
     if options.arrivals != "intermittent" and (options.on, options.off) != (usual.on, usual.off):
         raise OptionError("--on and --off are for --arrivals intermittent")
     to_kafka = options.out is not None and is_kafka(options.out)
     if to_kafka and (options.files is not None or options.format != usual.format):
-        raise OptionError("--files and --format are for a folder; a topic gets a message a row")
+        raise OptionError("--files and --format are for a folder; a topic gets one message per row")
 
 
 def _workload(options: GenerateOptions) -> Workload:
@@ -146,7 +146,7 @@ def _write_stream(workload: Workload, options: GenerateOptions, stop: "_Stop", b
 
 
 def _rows(workload: Workload, options: GenerateOptions) -> int | None:
-    """Return how many rows to write: as asked, or all of a stream that ends, or enough to try."""
+    """Return how many rows to write: --rows, or all of a stream that ends, or a default."""
     length = getattr(workload, "stream_length", None)
     left = None if length is None else max(int(length) - options.first, 0)
     if options.rows is not None:
@@ -159,7 +159,7 @@ def _pieces(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield each piece of the stream with its first row, until Ctrl-C."""
     for first, count in _cuts(options, rows, stop.wait):
-        if stop.asked:
+        if stop.requested:
             return
         yield options.first + first, workload.stream_rows(options.first + first, count)
 
@@ -191,7 +191,7 @@ class _Bar:
         self._task: TaskID = progress.add_task(name, total=None, speed="")
 
     def expect(self, rows: int | None) -> None:
-        """Say how many rows there will be; None if nobody knows."""
+        """Set the number of rows; None if it is unknown."""
         self._progress.update(self._task, total=rows)
 
     def add(self, rows: int) -> None:
@@ -201,38 +201,38 @@ class _Bar:
         self._progress.update(self._task, speed=f"{speed:,.0f}/s" if speed else "")
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass batches on, counting them."""
+        """Yield the batches and count their rows."""
         for batch in batches:
             yield batch
             self.add(batch.num_rows)
 
 
 class _Stop:
-    """Ctrl-C asks to stop after the piece at hand; a second one stops at once."""
+    """Ctrl-C requests a stop after the current piece; a second one stops at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     @property
-    def asked(self) -> bool:
-        """Whether somebody asked."""
+    def requested(self) -> bool:
+        """Whether a stop was requested."""
         return self._event.is_set()
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but not after somebody asked."""
+        """Sleep until a stop is requested, at most this long."""
         self._event.wait(seconds)
 
     def __enter__(self) -> "_Stop":
         self._before = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, self._ask)
+            signal.signal(signal.SIGINT, self._request)
         return self
 
     def __exit__(self, *_: object) -> None:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._before)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def _request(self, number: int, frame: FrameType | None) -> None:
         del number, frame
         signal.signal(signal.SIGINT, self._before)
         self._event.set()

@@ -1,4 +1,4 @@
-"""``semistream lab``: the papers' figures, made here and judged."""
+"""``semistream lab``: makes the papers' figures and judges their claims."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ def list_figures() -> int:
 def run_figures(
     names: Sequence[str], scale: str, device: str, seed: int, out: Path, jobs: int = 1
 ) -> int:
-    """Make figures, print their verdicts, and write the report of all that are in the folder."""
+    """Make figures, print their verdicts, and write the report of all figures in the folder."""
     figures = choose(names)
     console = Console()
     if device == REAL:
@@ -51,7 +51,7 @@ def run_figures(
         if timed and names:
             raise OptionError(
                 f"{', '.join(timed)} can only be made on an emulated device: they compare with its "
-                "cost model, or read times off its clock. Name one with --device"
+                "cost model, or read times off its clock. Choose one with --device"
             )
         figures = [figure for figure in figures if not figure.needs_clock]
         if timed:
@@ -117,13 +117,13 @@ def choose(names: Sequence[str]) -> list[Figure]:
     return list(chosen.values())
 
 
-_News: TypeAlias = tuple[str, int, int] | Result  # a figure with its points done and in all
+_News: TypeAlias = tuple[str, int, int] | Result  # a figure, its points done and their total
 
 
 def _make(
     names: Sequence[str], folder: Path, scale: str, device: str, seed: int, out: Path, jobs: int
 ) -> Iterator[_News]:
-    """Make figures in several processes, a paper at a time; yield what there is to tell."""
+    """Make figures in several processes, one per paper; yield progress and results."""
     papers: dict[str, list[str]] = {}
     for name in names:
         papers.setdefault(FIGURES[name].paper, []).append(name)
@@ -132,14 +132,16 @@ def _make(
         context.Manager() as manager,
         ProcessPoolExecutor(max(1, min(jobs, len(papers))), context) as pool,
     ):
-        told = manager.Queue()
+        news = manager.Queue()
         work = [
-            pool.submit(_make_paper, some, folder / paper, scale, device, seed, out, told)
-            for paper, some in reversed(papers.items())  # the longest is the last of them
+            pool.submit(_make_paper, some, folder / paper, scale, device, seed, out, news)
+            for paper, some in reversed(
+                papers.items()
+            )  # the last paper takes longest, so it starts first
         ]
-        while not all(future.done() for future in work) or not told.empty():
+        while not all(future.done() for future in work) or not news.empty():
             with suppress(Empty):
-                yield told.get(timeout=0.2)
+                yield news.get(timeout=0.2)
             for future in work:
                 if future.done() and future.exception() is not None:
                     pool.shutdown(cancel_futures=True)
@@ -153,16 +155,16 @@ def _make_paper(
     device: str,
     seed: int,
     out: Path,
-    told: "Queue[_News]",
+    news: "Queue[_News]",
 ) -> None:
     folder.mkdir()
     lab = Lab(folder, SCALES[scale], device, seed)
     for name in names:
 
-        def tell(done: int, total: int, name: str = name) -> None:
-            told.put((name, done, total))
+        def report(done: int, total: int, name: str = name) -> None:
+            news.put((name, done, total))
 
-        told.put(run_figure(FIGURES[name], lab, out, tell))
+        news.put(run_figure(FIGURES[name], lab, out, report))
 
 
 def _print(result: Result, console: Console) -> None:

@@ -30,8 +30,8 @@ _OTHER_COLOURS = ("#1b6ca8", "#e07a1f", "#2a9d5c", "#b5179e", "#8a6d00", "#d1495
 _OTHER_MARKERS = "os^DvPX"
 _MOST_MARKED = 40
 MAIN, SECOND = "#1b6ca8", "#e07a1f"  # of lines that stand for no algorithm
-PAPER = "#c1121f"
-_STATED = "stated in the paper"
+STATED = "#c1121f"  # colour of numbers that the paper states
+_STATED_LABEL = "stated in the paper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Lines:
         if self.from_zero and not self.log_y:
             axes.set_ylim(bottom=0)
         if self.series is not None or stated:
-            legend(axes, "the paper's ratio, times our rate" if self.stated_of else _STATED)
+            legend(axes, "the paper's ratio, times our rate" if self.stated_of else _STATED_LABEL)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,13 @@ def state(axes: Axes, stated: Sequence[Stated]) -> None:
     """Draw the numbers that the paper states."""
     for place in stated:
         axes.plot(
-            [place.x], [place.y], "D", color=PAPER, markerfacecolor="none", markersize=9, zorder=5
+            [place.x],
+            [place.y],
+            "D",
+            color=STATED,
+            markerfacecolor="none",
+            markersize=9,
+            zorder=5,
         )
         if place.text:
             axes.annotate(
@@ -192,7 +198,7 @@ def state(axes: Axes, stated: Sequence[Stated]) -> None:
                 xytext=(8, -11),
                 annotation_clip=False,
                 fontsize=8,
-                color=PAPER,
+                color=STATED,
             )
 
 
@@ -208,11 +214,11 @@ def short(value: float) -> str:
     return f"{value:g}"
 
 
-def legend(axes: Axes, stated: str = _STATED) -> None:
+def legend(axes: Axes, stated: str = _STATED_LABEL) -> None:
     """Add a legend, with the paper's diamonds if there are any."""
     handles, labels = axes.get_legend_handles_labels()
-    if any(line.get_marker() == "D" and line.get_color() == PAPER for line in axes.get_lines()):
-        diamond = Line2D([], [], color=PAPER, marker="D", markerfacecolor="none", linestyle="")
+    if any(line.get_marker() == "D" and line.get_color() == STATED for line in axes.get_lines()):
+        diamond = Line2D([], [], color=STATED, marker="D", markerfacecolor="none", linestyle="")
         handles, labels = [*handles, diamond], [*labels, stated]
     axes.legend(handles, labels, fontsize=8, frameon=False)
 

@@ -1,8 +1,8 @@
-"""What the papers say of their figures, as data: a claim, the figure's table, a verdict.
+"""The papers' claims about their figures, as data: a claim, the figure's table, a verdict.
 
-A claim is judged on the table that was written, not on what is in memory. It *holds* if what the
-paper says is so here too, number and all; it *holds in shape* if the direction or the order is the
-same but not the number; otherwise it *does not hold here*, and `why` says what is different.
+A claim is judged on the table in the figure's CSV file. It *holds* if the paper's statement is true
+here too, with its number; it *holds in shape* if the direction or the order is the same but not the
+number; otherwise it *does not hold here*, and `why` gives the reason.
 """
 
 import csv
@@ -19,7 +19,7 @@ Row: TypeAlias = Mapping[str, Value]
 
 
 class Verdict(StrEnum):
-    """What became of a claim."""
+    """The outcome of a claim."""
 
     HOLDS = "holds"
     IN_SHAPE = "holds in shape"
@@ -28,7 +28,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict, and the number it rests on."""
+    """A verdict and the number that it is based on."""
 
     verdict: Verdict
     number: str
@@ -48,7 +48,7 @@ class Claim:
     says: str
     source: str  # section and figure
     judge: Callable[["Table"], Finding]
-    why: str = ""  # why it does not hold, or only in shape, where that is known
+    why: str = ""  # the reason if it does not hold, or only in shape
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Table:
         """How many rows there are."""
         return len(self.rows)
 
-    def where(self, **wanted: Value) -> "Table":
+    def where(self, **having: Value) -> "Table":
         """Return the rows with these values."""
-        return Table([r for r in self.rows if all(r[name] == v for name, v in wanted.items())])
+        return Table([r for r in self.rows if all(r[name] == v for name, v in having.items())])
 
     def values(self, name: str) -> list[float]:
         """Return a column of numbers."""
@@ -77,9 +77,9 @@ class Table:
         """Return the different values of a column, in the order of their first appearance."""
         return list(dict.fromkeys(row[name] for row in self.rows))
 
-    def lookup(self, key: str, value: str, **wanted: Value) -> dict[Value, float]:
+    def lookup(self, key: str, value: str, **having: Value) -> dict[Value, float]:
         """Return one column by another, for the rows with these values that have a number."""
-        found = {row[key]: number(row, value) for row in self.where(**wanted)}
+        found = {row[key]: number(row, value) for row in self.where(**having)}
         return {k: v for k, v in found.items() if not isnan(v)}
 
     def ratios(self, key: str, value: str, series: str, over: str, under: str) -> list[float]:

@@ -1,6 +1,6 @@
-"""The figures of `cmeshjoin-front-stage.txt`: what a cache before MESHJOIN is worth.
+"""The figures of `cmeshjoin-front-stage.txt`: how much a cache before MESHJOIN gains.
 
-R is in no order that the stream knows of.
+Popular rows lie anywhere in R.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,8 @@ _TIMES = 200
 _SHARES = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)  # percent of R
 _SIZES = (20e6, 40e6, 60e6, 80e6, 100e6)
 _FRONT_SHARES = (0.02, 0.05, 0.1, 0.13, 0.17, 0.22, 0.3, 0.4, 0.55)
-_FRONT_SHARES_OF_ONE = (0.08, 0.1, 0.12, 0.15, 0.18, 0.22, 0.3, 0.4, 0.55)  # in 1 % less is nothing
+# In a budget of 1 % of R, less than 8 % of it is too little for a cache.
+_FRONT_SHARES_OF_ONE = (0.08, 0.1, 0.12, 0.15, 0.18, 0.22, 0.3, 0.4, 0.55)
 _SCALE_FACTOR, _CUSTOMER_BYTES = 100, 192
 _CLOUD_ROWS, _CLOUD_BYTES, _CLOUD_TIMES = 20_000_000, 128, 100
 
@@ -131,7 +132,7 @@ def _cloud_points(lab: Lab) -> Sequence[Point]:
 
 
 def _full_size_lead(share: float, rows: float = _ROWS) -> float:
-    """Return what equation 4 gives at best at full size, with all that MESHJOIN loses counted."""
+    """Return the best lead by equation 4 at full size, less the memory that MESHJOIN gives up."""
     demand = Demand.zipf(1.0, int(rows))
     caches = np.geomspace(1e-3, 0.9, 60) * share / 100 * rows
     leads = [(1 - h / (share / 100 * rows)) / (1 - demand.hit_ratio(h)) for h in caches]
@@ -141,8 +142,8 @@ def _full_size_lead(share: float, rows: float = _ROWS) -> float:
 _CEILING = (
     "By equations 1 and 4 themselves, with R of 100 million rows, a cache of any size in 1 % of R "
     f"gives at most {_full_size_lead(1.0):.1f} times MESHJOIN's rate, and in 10 % "
-    f"{_full_size_lead(10.0):.1f} times. More may have come from what computing costs. And in a "
-    "miniature the same share of the keys has less of the stream: the lead is less again."
+    f"{_full_size_lead(10.0):.1f} times. The rest may be saved computing. In a miniature the same "
+    "share of the keys has a smaller share of the stream, which reduces the lead further."
 )
 
 
@@ -153,7 +154,7 @@ def _times_meshjoin(
     series: str = "algorithm",
     of: str = "meshjoin",
 ) -> list[Stated]:
-    """Return where the paper's leads would be above our own MESHJOIN."""
+    """Return the paper's leads over MESHJOIN, times our MESHJOIN's rate."""
     rates = table.lookup(x, "tuples_per_s", **{series: of})
     return [Stated(at, rates[at] * lead, f"{lead:g} ×") for at, lead in stated.items()]
 
@@ -198,7 +199,7 @@ FIGURES = (
                 findings.cache_has_best,
             ),
             Claim(
-                "A small part of the memory makes a cache that is worth a lot.",
+                "A cache of a small part of the memory gains a lot.",
                 "section 3, figure 3(a)",
                 findings.small_cache_pays,
             ),
@@ -271,16 +272,16 @@ FIGURES = (
                 "Its lead grows with R.",
                 "section 4, figure 3(c)",
                 findings.lead_grows,
-                why="With a fixed memory a larger R leaves the cache a smaller share of the rows, "
-                "and by equation 1 of the stream. On the disk's clock there is nothing that would "
-                "make up for it; the paper's CMESHJOIN may have been held back by computing where "
-                "R was small.",
+                why="With a fixed memory the cache has a smaller share of a larger R, and by "
+                "equation 1 a smaller share of the stream. On the disk's clock nothing makes up "
+                "for that; the paper's CMESHJOIN may have been limited by computing where R was "
+                "small.",
             ),
             Claim(
                 "Its rate does not fall in inverse proportion to R, as MESHJOIN's does.",
                 "section 4, figure 3(c)",
                 findings.falls_less,
-                why="See the claim before.",
+                why="See the claim above.",
             ),
             Claim(
                 "It is far ahead of INLJ.",
@@ -312,8 +313,8 @@ FIGURES = (
                 "It is significantly faster even with moderate skew.",
                 "section 4, figure 3(d)",
                 findings.ahead_with_some_skew,
-                why="At exponent 0.5 the first tenth of the keys has a third of the stream; what a "
-                "cache of them takes from the window costs about as much.",
+                why="At exponent 0.5 the first tenth of the keys has a third of the stream; the "
+                "window loses about as much by the memory of a cache for them.",
             ),
             Claim(
                 "At exponent 1 it is about 7 times as fast as MESHJOIN.",
@@ -325,8 +326,7 @@ FIGURES = (
                 "It is slower only without any skew, by a constant factor.",
                 "section 4, figures 3(b) and 3(d)",
                 findings.worse_only_at_zero,
-                why="The front stage here rests where it does not pay, and the model gives it no "
-                "memory.",
+                why="Where the front stage does not pay, the model gives it no memory.",
             ),
             Claim(
                 "MESHJOIN gains nothing from skew; it becomes slightly slower.",
@@ -369,9 +369,9 @@ FIGURES = (
                 "CMESHJOIN is ahead of MESHJOIN in every budget.",
                 "section 4, figure 3(f)",
                 partial(findings.ahead_in_all, 1.05),
-                why="Each longitude has many rows in R, the more the more often it is asked "
-                "for. A cache that answers for a key must have all its rows, so no row is worth "
-                "more than another, and ours keeps no keys of more than three. The paper's "
+                why="Each longitude has many rows in R, and the more rows the more often it is "
+                "requested. A cache that resolves a key must have all its rows, so no row is worth "
+                "more than another, and ours keeps no keys of more than three rows. The paper's "
                 "algorithm answers with the one row that it has.",
             ),
         ),

@@ -1,7 +1,7 @@
 """The figures of `meshjoin-default-settings.txt`: is tuning the disk buffer worth it?
 
-All but figure 8 show the same runs: a grid of disk buffers for each budget, of which some figures
-pick the best, some the default.
+All but figure 8 show the same runs, a grid of disk buffers for each budget; some figures pick the
+best, some the default.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 
 from semistream.budget.split import Split
-from semistream.lab.charts import Lines, Stated, legend
+from semistream.lab.charts import STATED, Lines, Stated, legend, state
 from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.common import MB, tracks
 from semistream.lab.equations.meshjoin import DEFAULT_DISK_BUFFER_BYTES
@@ -50,7 +50,7 @@ def _grid(lab: Lab, budgets: Sequence[float], buffers: Sequence[float]) -> list[
 
 
 def _best(lab: Lab, memory_mb: float) -> tuple[float, Measured]:
-    """Return the best disk buffer of the grid, and what it does."""
+    """Return the best disk buffer of the grid, and its measurement."""
     rig = _rig(lab)
     runs = [(buffer, _at(rig, memory_mb, buffer)) for buffer in _BUFFERS_MB]
     return max(runs, key=lambda run: run[1].rate)
@@ -87,7 +87,7 @@ def _io_points(lab: Lab) -> Sequence[Point]:
         rig = _rig(lab)
         measured = _at(rig, 80.0, buffer_mb)
         size = measured.settings.pages_per_read * rig.page_bytes
-        # The device is asked for nothing but these pages, so its time is theirs.
+        # The device reads nothing else, so its time is that of these pages.
         return {"disk_buffer_mb": size / MB, "io_ms_per_page": measured.loop_s / size * 8192 * 1e3}
 
     return [partial(row, buffer) for buffer in _BUFFERS_MB]
@@ -127,11 +127,11 @@ def _draw_grid(canvas: Canvas, table: Table) -> None:
     )
     axes = canvas.add_subplot()
     lines.draw(axes, table)
-    axes.axvline(0.93, color="#c1121f", linewidth=1, linestyle=":", label="default, 0.93 MB")
+    axes.axvline(0.93, color=STATED, linewidth=1, linestyle=":", label="default, 0.93 MB")
     for memory, size in findings.OPTIMA_MB.items():
         rates = table.lookup("disk_buffer_mb", "tuples_per_s", memory_mb=memory)
         y = float(np.interp(size, [float(b) for b in rates], list(rates.values())))
-        axes.plot([size], [y], "D", color="#c1121f", markerfacecolor="none", markersize=9)
+        state(axes, [Stated(size, y)])
     legend(axes)
 
 
@@ -181,12 +181,12 @@ FIGURES = (
                 "It is 0.93, 1.35, 1.91 and 2.63 MB in 20, 40, 80 and 160 MB.",
                 "section 4.4, figures 6 and 7",
                 findings.optima_as_printed,
-                why="The rate is flat around its maximum: there a page more or less, and whether "
-                "R's pages come out even, decide.",
+                why="The rate is flat around its maximum: there one page more or less decides, and "
+                "whether R's pages divide evenly into reads.",
             ),
         ),
-        note="Measured: the best of a grid. The emulated disk's overhead was chosen by the first "
-        "of the paper's four values; the other three follow.",
+        note="Measured: the best of a grid. The emulated disk's overhead was chosen to match the "
+        "first of the paper's four values; the other three follow from it.",
         needs_clock=True,
     ),
     Figure(
@@ -208,7 +208,7 @@ FIGURES = (
                 findings.gains_as_printed,
             ),
         ),
-        note="Diamonds: the optima that the paper states, on our curves.",
+        note="Diamonds: the optima that the paper states, drawn on our curves.",
     ),
     Figure(
         PAPER,
@@ -247,8 +247,8 @@ FIGURES = (
                 "The default is less than 2 % worse than the optimum.",
                 "section 7, figure 9",
                 partial(findings.loses_less_than, 0.02),
-                why="It is, up to 80 MB. By the equation the loss grows with the budget, and the "
-                "paper itself has 3 % elsewhere.",
+                why="It is less than 2 % up to 80 MB. By the equation the loss grows with the "
+                "budget, and the paper itself states 3 % elsewhere.",
             ),
         ),
     ),

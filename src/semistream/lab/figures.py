@@ -1,7 +1,7 @@
-"""What a figure is, and the lab it is made in.
+"""A figure, and the lab that makes it.
 
-A figure is a list of points to measure, a way to draw the table they make, and the paper's claims
-about it. It knows nothing of files; `semistream.lab.runner` writes what it makes.
+A figure is a list of points to measure, a way to draw their table, and the paper's claims about it.
+It knows nothing of files; `semistream.lab.runner` writes them.
 """
 
 import os
@@ -36,19 +36,19 @@ SCALES = {"quick": Scale("quick", is_full=False), "paper": Scale("paper", is_ful
 
 @dataclass
 class Lab:
-    """Where figures are made: a scale, a device, a folder for relations, and what is known so far.
+    """The surroundings of figures: scale, device, folder for relations, and earlier results.
 
-    A relation is built once, and a setting measured once, however many figures show it.
+    A relation is built once, and a setting is measured once, however many figures show it.
     """
 
     folder: Path
     scale: Scale = SCALES["quick"]
     device: str = "hdd-papers"
     seed: int = 7
-    kept: dict[object, object] = field(default_factory=dict, init=False)  # by what it was made for
+    kept: dict[object, object] = field(default_factory=dict, init=False)  # by their settings
 
     def times(self, quick: float) -> float:
-        """Return how many times smaller than the paper's everything is, at quick scale so many."""
+        """Return how many times smaller than in the paper all sizes are; `quick` at quick scale."""
         return 1.0 if self.scale.is_full else quick * self.scale.smaller
 
     def rig(
@@ -59,10 +59,10 @@ class Lab:
         row_bytes: int = 120,
         page_bytes: int = 16_384,
     ) -> Rig:
-        """Return a rig with the workload that `make` returns for a number of times.
+        """Return a rig with the workload that `make` returns for a factor, `times` smaller.
 
-        At full scale pages are of 64 KiB: the page table is a part of the budget, and it must not
-        take a larger share of that than in miniature.
+        At full scale pages have 64 KiB: the page table is part of the budget, and its share must
+        not be larger than in miniature.
         """
         workload = make(times)
         page_bytes = max(page_bytes, 65_536) if times == 1.0 else page_bytes
@@ -82,7 +82,7 @@ class Lab:
         return self.keep(key, lambda: Rig(relation, workload, self.device, times, row_bytes))
 
     def keep(self, key: object, make: Callable[[], _Kept]) -> _Kept:
-        """Return what was made for this key before, or make it."""
+        """Return the earlier result for this key, or make it."""
         if key not in self.kept:
             self.kept[key] = make()
         return cast("_Kept", self.kept[key])
@@ -98,19 +98,19 @@ class Figure:
     points: Callable[[Lab], Sequence[Point]]
     draw: Callable[[Canvas, Table], None]
     claims: tuple[Claim, ...] = ()
-    note: str = ""  # what else is to be known of it
-    medium: str = ""  # what it was made on, where that is not the device
+    note: str = ""  # further remarks for the reader
+    medium: str = ""  # replaces the device, for a figure that does not read from it
     needs_clock: bool = False  # can only be made on an emulated device
     size: tuple[float, float] = (7.2, 4.4)  # inches
 
     @property
     def name(self) -> str:
-        """What it is called on the command line."""
+        """The name on the command line."""
         return f"{self.paper}-{self.number}"
 
 
 def by_name(figures: Sequence[Figure]) -> Mapping[str, Figure]:
-    """Return figures by their names, each of which there is once."""
+    """Return figures by their names, which must differ."""
     named = {figure.name: figure for figure in figures}
     assert len(named) == len(figures), "two figures have one name"
     return named

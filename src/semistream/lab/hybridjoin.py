@@ -8,13 +8,13 @@ from matplotlib.figure import Figure as Canvas
 
 from semistream.budget.meshjoin import MeshJoinSettings
 from semistream.budget.split import Split
-from semistream.lab.charts import Lines, Validation, finish
+from semistream.lab.charts import MAIN, SECOND, Lines, Stated, Validation, finish, state
 from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.common import MB, ahead, models_track, rate_row
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.findings import hybridjoin as findings
+from semistream.lab.latency import latency_at_full_speed, latency_at_rate
 from semistream.lab.rig import Rig
-from semistream.lab.sojourn import stay_at_full_speed, stay_at_rate
 from semistream.workload.bursty import VirtualStreams
 from semistream.workload.synthetic import Synthetic
 
@@ -30,7 +30,7 @@ _STEPS = 65_536
 
 
 def skewed(lab: Lab, rows: float = ROWS, exponent: float = 1.0) -> Rig:
-    """Return the rig of table 2: R sorted by how often the stream asks for a row."""
+    """Return the rig of table 2: R sorted by how often the stream requests a row."""
 
     def make(times: float) -> Synthetic:
         return Synthetic(int(rows / times), exponent, by_frequency=True, seed=lab.seed)
@@ -43,7 +43,7 @@ def _use_points(lab: Lab) -> Sequence[Point]:
         workload = skewed(lab).workload
         sampled = 2_000_000
         keys = workload.stream_rows(0, sampled).column("k").to_numpy()
-        # R of the figure's 16,000 pages, each of as many rows.
+        # R has 16,000 pages in the figure, all with the same number of rows.
         pages = keys * _PAGES_OF_R // workload.relation_rows
         counts = np.bincount(pages, minlength=_PAGES_OF_R)
         found: list[Row] = []
@@ -72,11 +72,11 @@ def _buffer_points(lab: Lab) -> Sequence[Point]:
 def _draw_buffer(canvas: Canvas, table: Table) -> None:
     axes = canvas.add_subplot()
     x = table.values("disk_buffer_mb")
-    axes.plot(x, table.values("tuples_per_s"), "o-", color="#e07a1f", label="service rate")
+    axes.plot(x, table.values("tuples_per_s"), "o-", color=SECOND, label="service rate")
     finish(axes, "disk buffer (MB), log", "service rate (tuples/s)", log_x=True)
     axes.set_ylim(bottom=0)
     other = axes.twinx()
-    other.plot(x, table.values("io_ms_per_loop"), "s--", color="#1b6ca8", label="I/O cost")
+    other.plot(x, table.values("io_ms_per_loop"), "s--", color=MAIN, label="I/O cost")
     other.set_ylabel("I/O cost (ms per loop)")
     other.set_ylim(bottom=0)
     other.spines["top"].set_visible(False)
@@ -117,7 +117,7 @@ def _draw_flow(canvas: Canvas, table: Table) -> None:
     panels = canvas.subplots(3, 1)
     for axes, group in zip(panels, (1, 16, 256), strict=True):
         shown = flow[: group * 256].reshape(-1, group).mean(axis=1)
-        axes.fill_between(range(256), shown, step="mid", color="#1b6ca8", linewidth=0)
+        axes.fill_between(range(256), shown, step="mid", color=MAIN, linewidth=0)
         finish(axes, "", "tuples/step")
         axes.set_title(f"256 points of {group} step{'s' * (group > 1)} each", fontsize=8)
         axes.set_xlim(0, 255)
@@ -127,15 +127,12 @@ def _draw_flow(canvas: Canvas, table: Table) -> None:
 def _draw_sales(canvas: Canvas, table: Table) -> None:
     left, right = canvas.subplots(1, 2)
     x = table.values("products_percent")
-    left.plot(x, table.values("sales_per_product"), "o-", color="#1b6ca8", markersize=4)
+    left.plot(x, table.values("sales_per_product"), "o-", color=MAIN, markersize=4)
     finish(left, "product, by rank (% of all products)", "sales of the product, log", log_y=True)
-    right.plot(x, table.values("sales_percent"), "o-", color="#1b6ca8", markersize=4)
-    right.plot(
-        [20], [80], "D", color="#c1121f", markerfacecolor="none", markersize=9, label="80/20 rule"
-    )
+    right.plot(x, table.values("sales_percent"), "o-", color=MAIN, markersize=4)
+    state(right, [Stated(20, 80, "80/20 rule")])
     finish(right, "most sold products (% of all)", "share of the sales (%)")
     right.set_ylim(0, 101)
-    right.legend(fontsize=8, frameon=False)
 
 
 def _processing_points(lab: Lab) -> Sequence[Point]:
@@ -143,13 +140,13 @@ def _processing_points(lab: Lab) -> Sequence[Point]:
         rig = skewed(lab, rows)
         if algorithm == "meshjoin":
             split = rig.tuned(algorithm, _MEMORY).split
-            stay = stay_at_full_speed(rig, algorithm, _MEMORY, split)
+            latency = latency_at_full_speed(rig, algorithm, _MEMORY, split)
         else:
             one_page = algorithm == findings.ONE_PAGE
             split = Split(1) if one_page else rig.tuned("hybridjoin", _MEMORY).split
             rate = findings.AT_RATES.get(algorithm, 125.0)
-            stay = stay_at_rate(rig, "hybridjoin", _MEMORY, split, rate, seconds=60.0)
-        return {"rows_millions": rows / 1e6, "algorithm": algorithm, "seconds": stay.mean_s}
+            latency = latency_at_rate(rig, "hybridjoin", _MEMORY, split, rate, seconds=60.0)
+        return {"rows_millions": rows / 1e6, "algorithm": algorithm, "seconds": latency.mean_s}
 
     names = ("meshjoin", *findings.AT_RATES, findings.ONE_PAGE)
     return [partial(row, size, name) for name in names for size in SIZES]
@@ -163,8 +160,8 @@ def _waiting_points(lab: Lab) -> Sequence[Point]:
         if isinstance(tuned.settings, MeshJoinSettings):
             entering = tuned.settings.tuples_per_read
             seconds = 2 * tuned.settings.places / rate
-        stay = stay_at_rate(rig, algorithm, _MEMORY, tuned.split, rate, seconds, entering)
-        return {"arrivals_per_s": rate, "algorithm": algorithm, "seconds": stay.mean_s}
+        latency = latency_at_rate(rig, algorithm, _MEMORY, tuned.split, rate, seconds, entering)
+        return {"arrivals_per_s": rate, "algorithm": algorithm, "seconds": latency.mean_s}
 
     names = ("meshjoin", "hybridjoin", "inlj")
     return [partial(row, rate, name) for name in names for rate in findings.RATES]
@@ -205,10 +202,10 @@ def validation_points(
 
 
 _ABOUT_EQUAL = (
-    "HYBRIDJOIN's slots are free again once their tuples have met their page, but each load costs "
-    "a seek. With R sorted by frequency one load has most of the stream, and its slots are filled "
-    "again by tuples that have just missed it. On this disk the two come out about equal; with "
-    "popular rows anywhere in R HYBRIDJOIN is ahead (see the summary)."
+    "HYBRIDJOIN's slots are free again once their tuples are resolved, but each load costs a seek. "
+    "With R sorted by frequency one load resolves most of the stream, and its slots are filled "
+    "again by tuples that have just missed it. On this disk the two are about equal; with popular "
+    "rows anywhere in R HYBRIDJOIN is ahead (see the summary)."
 )
 _RATE = "service rate (tuples/s)"
 BY_SIZE = Lines(
@@ -229,7 +226,7 @@ FIGURES = (
     Figure(
         PAPER,
         "3",
-        "How often 20 pages of R are asked for, by where they lie; Zipf 1",
+        "How often 20 pages of R are requested, by their position in R; Zipf 1",
         _use_points,
         Lines(
             "page",
@@ -241,7 +238,8 @@ FIGURES = (
         ),
         (
             Claim(
-                "Pages are used less and less towards the end of R, so a scan reads most in vain.",
+                "Pages are used less and less towards the end of R, so a scan reads most of them "
+                "for few tuples.",
                 "section 3, figure 3",
                 findings.use_falls,
             ),
@@ -283,8 +281,9 @@ FIGURES = (
                 "A power law with exponent 1 gives 20 % of the products 80 % of the sales.",
                 "section 5, figure 8",
                 findings.eighty_twenty,
-                why="Over n products exponent 1 gives the first fifth a share of 1 − 1.6/ln n or "
-                "so: 87 % of 200,000, 89 % of 2 million. A share of 80 % is what 1,750 have.",
+                why="Over n products exponent 1 gives the first fifth a share of about "
+                "1 − 1.6/ln n: 87 % for 200,000 products, 89 % for 2 million. It is 80 % for 1,750 "
+                "products.",
             ),
         ),
         medium="generated stream",
@@ -303,8 +302,8 @@ FIGURES = (
                 "The flow is self-similar.",
                 "section 5, figure 9",
                 findings.is_self_similar,
-                why="No stream switches less often than every 1,024 steps; beyond that there is "
-                "nothing that could make bursts.",
+                why="Every stream switches at least once in 1,024 steps; beyond that nothing makes "
+                "bursts.",
             ),
         ),
         medium="generated stream",
@@ -329,26 +328,26 @@ FIGURES = (
                 "A tuple's processing time is far shorter with HYBRIDJOIN than with MESHJOIN.",
                 "section 6.2.1, figure 10(a)",
                 findings.latency_is_lower,
-                why="With a disk buffer tuned for the greatest rate a load takes long, and tuples "
-                "wait for several. And the more arrive, the more a queue served oldest first comes "
-                "to be a turn of all of R too, with a seek for each load: by Little's law a full "
-                "room keeps a tuple for places/rate.",
+                why="With a disk buffer tuned for the highest rate a load takes long, and tuples "
+                "wait for several loads. The more tuples arrive, the more a queue served oldest "
+                "first resembles a cycle over all of R, with a seek for each load: by Little's law "
+                "the latency in a full window is slots/rate.",
             ),
         ),
-        note="MESHJOIN: tuples are always there, so none waits for others. HYBRIDJOIN: as many "
-        "arrive as at the ends of the paper's table 2.",
+        note="MESHJOIN always finds tuples to read, so none waits for others. HYBRIDJOIN: with the "
+        "lowest and the highest arrival rate of the paper's table 2.",
         needs_clock=True,
     ),
     Figure(
         PAPER,
         "10b",
-        "Time from arrival to result by arrival rate; R of 2M rows, 50 MB",
+        "Latency by arrival rate; R of 2M rows, 50 MB",
         _waiting_points,
         Lines(
             "arrivals_per_s",
             "seconds",
             "arrivals (tuples/s), log",
-            "mean time to the result (s), log",
+            "mean latency (s), log",
             "algorithm",
             log_x=True,
             log_y=True,
@@ -372,9 +371,9 @@ FIGURES = (
                 why="INLJ serves 118 per second on this disk; from there on it falls behind.",
             ),
         ),
-        note="The paper shows waiting alone; here it is all of the time to the result. MESHJOIN "
-        "waits for its next w tuples, as in the paper; at quick scale its window, and so its "
-        "waiting time, is a tenth of the paper's. INLJ's is that of a run of 60 s.",
+        note="The paper shows waiting time alone; here it is the whole latency. MESHJOIN waits for "
+        "its next w tuples, as in the paper; at quick scale its window, and so its waiting time, "
+        "is a tenth of the paper's. INLJ's latency is that of a run of 60 s.",
         needs_clock=True,
     ),
     Figure(
@@ -399,7 +398,7 @@ FIGURES = (
                 "Its lead is largest for a small R and shrinks as R grows.",
                 "section 6.2.1, figure 10(c)",
                 findings.gain_shrinks,
-                why="In this miniature there is hardly a lead to shrink; see the claim before.",
+                why="In this miniature there is hardly a lead to shrink; see the claim above.",
             ),
         ),
     ),
@@ -434,12 +433,12 @@ FIGURES = (
                 "Predicted and measured cost are close, for all three.",
                 "section 6.2.2, figure 11",
                 models_track,
-                why="HYBRIDJOIN's first load has most of the stream, and when it is read varies; "
-                "the model has it read evenly.",
+                why="HYBRIDJOIN's most popular load resolves most of the stream and is read at "
+                "varying intervals; the model assumes even intervals.",
             ),
         ),
-        note="The models are ours, which derive what the paper's equation 2 fits; see "
-        "docs/model-validation.md for the equations as printed.",
+        note="The models are ours: they derive the number that the paper's equation 2 fits to "
+        "measurements. docs/model-validation.md compares with the equations as printed.",
         needs_clock=True,
     ),
 )

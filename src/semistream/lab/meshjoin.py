@@ -1,4 +1,4 @@
-"""The figures of `meshjoin.txt`: the model's two trade-offs, and the experiments of section 4.2."""
+"""The figures of `meshjoin.txt`: the model's two trade-offs and the experiments of section 4.2."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,12 +24,12 @@ _TIMES = 4
 _CLOUD_ROWS, _CLOUD_TIMES, _CLOUD_BYTES = 10_000_000, 20, 32
 
 
-def symbols_of_the_time(rows: float = ROWS) -> Symbols:
-    """Return cost factors of the time: round figures, one number of which is fitted.
+def symbols_of_2007(rows: float = ROWS) -> Symbols:
+    """Return cost factors of a machine of 2007: round figures, one of them fitted.
 
-    That is what computing costs a tuple, about 12 µs, so that the equations give the little more
-    than 6,000 tuples per second in 1 % of R that section 4.2 prints. Whatever else is said with
-    these factors follows.
+    The fitted one is the computing time per tuple, about 12 µs, so that the equations give the
+    "more than 6,000" tuples per second in 1 % of R that section 4.2 prints. All other numbers
+    follow from these factors.
     """
     disk = EmulatedDevice.named("hdd-papers")
     page_bytes = 8192.0
@@ -49,7 +49,7 @@ def symbols_of_the_time(rows: float = ROWS) -> Symbols:
 def synthetic(
     lab: Lab, page_bytes: int, exponent: float = 0.5, relation_exponent: float | None = None
 ) -> Rig:
-    """Return the rig of table 2, in miniature at quick scale."""
+    """Return the rig of table 2; a miniature at quick scale."""
 
     def make(times: float) -> Synthetic:
         return Synthetic(int(ROWS / times), exponent, relation_exponent, seed=lab.seed)
@@ -58,11 +58,11 @@ def synthetic(
 
 
 def rate_with_computing(rig: Rig, measured: Measured) -> float:
-    """Return a rate with computing charged at the cost factors of the time.
+    """Return a rate with computing charged at the cost factors of 2007.
 
-    What is charged for was counted: tuples, rows of R that were probed with, results (equation 2).
+    Charged are the counted tuples, rows of R that were probed with, and results (equation 2).
     """
-    symbols, service = symbols_of_the_time(), measured.service
+    symbols, service = symbols_of_2007(), measured.service
     rows = service.counted("pages_scanned") * rig.relation.row_count / rig.page_count
     per_tuple = symbols.read_s + symbols.append_s + symbols.expire_s
     computing_s = service.tuples * per_tuple + rows * symbols.probe_s
@@ -76,7 +76,7 @@ def _computing_row(rig: Rig, memory_bytes: float, **labels: float) -> Row:
 
 
 def _model_points(lab: Lab) -> Sequence[Point]:
-    symbols = symbols_of_the_time()
+    symbols = symbols_of_2007()
     sizes = np.geomspace(0.02 * MB, 8 * MB, 60)
 
     def rows(rate: float) -> list[Row]:
@@ -93,7 +93,7 @@ def _model_points(lab: Lab) -> Sequence[Point]:
 
 
 def _model_rates(lab: Lab) -> Sequence[Point]:
-    symbols = symbols_of_the_time()
+    symbols = symbols_of_2007()
 
     def rows(memory: float) -> list[Row]:
         return [
@@ -131,7 +131,7 @@ def _memory_points(lab: Lab) -> Sequence[Point]:
         memory = share / 100 * ROWS * 120
         labels = {"memory_percent": share, "memory_mb": memory / MB}
         if algorithm == "printed":
-            symbols = symbols_of_the_time()
+            symbols = symbols_of_2007()
             best = printed.best_disk_buffer(symbols, memory)
             rate = printed.service_rate_for(symbols, memory, best)
             return [{**labels, "algorithm": algorithm, "tuples_per_s": rate}]
@@ -212,7 +212,7 @@ FIGURES = (
                 findings.is_flat_at_the_least,
             ),
         ),
-        note="A model, nothing is measured: equations 1, 2 and 6, with cost factors of the time.",
+        note="A model, nothing is measured: equations 1, 2 and 6, with cost factors of 2007.",
         medium="equations only",
     ),
     Figure(
@@ -241,7 +241,7 @@ FIGURES = (
                 findings.falls_sharply,
             ),
         ),
-        note="A model, nothing is measured: equations 1 to 3, with cost factors of the time.",
+        note="A model, nothing is measured: equations 1 to 3, with cost factors of 2007.",
         medium="equations only",
     ),
     Figure(
@@ -280,18 +280,18 @@ FIGURES = (
         ),
         (
             Claim(
-                "MESHJOIN serves about 10 times what INLJ does, at every budget.",
+                "MESHJOIN's rate is about 10 times INLJ's, at every budget.",
                 "section 4.2, figure 6(b)",
                 partial(findings.ten_times, "memory_percent"),
-                why="It is 10 times at the least and more with memory: INLJ has no buffer pool to "
-                "put that into here, and a window holds three times as many tuples.",
+                why="It is at least 10 times, and more with more memory: INLJ here has no buffer "
+                "pool that could use it, and a window holds three times as many tuples.",
             ),
             Claim(
                 "MESHJOIN serves 3,500 tuples per second in 0.5 % of R, more than 6,000 in 1 %, "
                 "26,000 in 10 %.",
                 "section 4.2, figure 6(b)",
                 partial(findings.rates_at, _RATES_STATED),
-                why="A tuple of the window takes a third of the paper's bytes.",
+                why="A tuple in the window has a third of the paper's bytes.",
             ),
             Claim(
                 "INLJ serves 274 tuples per second in 0.5 % of R.",
@@ -305,11 +305,11 @@ FIGURES = (
                 findings.diminishing,
             ),
         ),
-        note="The line with computing charges what was counted (tuples, rows probed, results) at "
-        "cost factors that are fitted to one number of the paper, its 6,000 in 1 % of R. "
-        "0.1 % is left out: there R's page table alone, which is counted here, takes more. "
-        "INLJ has no buffer pool of its own here. A stream tuple takes a third of what it took in "
-        "the paper (f = 4.8), so a window of the same bytes holds three times as many.",
+        note="The line with computing charges the counted tuples, probed rows and results at cost "
+        "factors that are fitted to one number of the paper, its 6,000 in 1 % of R. 0.1 % is left "
+        "out: R's page table alone, which is part of the budget here, is larger. INLJ has no "
+        "buffer pool of its own here. A stream tuple has a third of its bytes in the paper "
+        "(f = 4.8), so a window of the same size holds three times as many.",
     ),
     Figure(
         PAPER,
@@ -335,8 +335,8 @@ FIGURES = (
                 "At the highest skew MESHJOIN still serves 9,000 tuples per second.",
                 "section 4.2, figure 6(c)",
                 findings.at_the_highest_skew,
-                why="A tuple of the window takes a third of the paper's bytes, and creating the "
-                "results, 156 a tuple at full size, takes no time on the disk's clock.",
+                why="A tuple in the window has a third of the paper's bytes, and creating the "
+                "results, 156 per tuple at full size, takes no time on the disk's clock.",
             ),
             Claim(
                 "MESHJOIN is far ahead of INLJ at every skew.",
@@ -344,10 +344,10 @@ FIGURES = (
                 partial(findings.far_ahead, "relation_skew"),
             ),
         ),
-        note="MESHJOIN reads the same pages whatever they hold. What skew of R costs it is "
-        "computing, here that of more results, charged as in figure 6(b); a miniature has fewer "
-        "results a tuple than the full size. Where a point of INLJ is missing, the rows of R's "
-        "most frequent key do not fit the budget.",
+        note="MESHJOIN reads the same pages whatever they contain. Skew of R costs it computing, "
+        "here of more results, charged as in figure 6(b); a miniature has fewer results per tuple "
+        "than the full size. Where a point of INLJ is missing, the rows of R's most frequent key "
+        "do not fit the budget.",
     ),
     Figure(
         PAPER,

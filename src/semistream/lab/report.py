@@ -1,7 +1,7 @@
 """One page of all figures: charts, claims, verdicts, and where they were made.
 
-The page is one file that can be mailed: style and pictures are in it, and it needs no script. What
-all figures have in common, such as the device, stands at its head; what differs, with each figure.
+The page is one file that can be mailed: style and pictures are in it, and it needs no script.
+Settings that all figures share, such as the device, are at its top; others are with each figure.
 """
 
 import base64
@@ -18,12 +18,12 @@ from semistream.lab.claims import Verdict
 from semistream.lab.runner import Judged, Result
 
 REPORT = "index.html"
-Shared: TypeAlias = Mapping[str, str | None]  # what all figures have in common; None if it differs
+Shared: TypeAlias = Mapping[str, str | None]  # settings that all figures share; None if they differ
 
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """Where figures come from; without a title they are our own."""
+    """The source of figures; without a title they are our own."""
 
     name: str
     title: str = ""
@@ -60,21 +60,21 @@ PAPERS: Mapping[str, Paper] = {
     "beyond": Paper("Beyond the papers"),
 }
 MEANINGS: Mapping[Verdict, str] = {
-    Verdict.HOLDS: "What the paper says is so here too, number and all.",
+    Verdict.HOLDS: "The paper’s statement is true here too, with its number.",
     Verdict.IN_SHAPE: "The direction or the order is the same, but not the number.",
-    Verdict.NOT_HERE: "Neither is the same; where it is known why, that is said.",
+    Verdict.NOT_HERE: "Neither is the same; the reason is given where it is known.",
 }
 _MINIATURE = """At quick scale figures are made <strong>in miniature</strong>: R, the memory budget
-and what a disk request costs besides its bytes are all N times smaller than in the paper. A loop
-then takes N times less time for N times fewer tuples, so rates are those of the full size; times
-are multiplied back, and sizes are told as they are at full size. Of fewer keys a
-given share has less of a skewed stream, so caches do a little worse than at full size."""
+and the fixed cost of a disk request are all N times smaller than in the paper. A loop then takes
+1/N of the time for 1/N of the tuples, so rates are those of the full size; times are multiplied by
+N, and sizes are given as at full size. With fewer keys, a given share of them has a smaller share
+of a skewed stream, so caches gain a little less than at full size."""
 _SCALES = {"quick": "quick: in miniature", "paper": "paper: the full size"}
 _CLASSES = {Verdict.HOLDS: "yes", Verdict.IN_SHAPE: "shape", Verdict.NOT_HERE: "no"}
 
 
 def write_report(results: Sequence[Result], out: Path, order: Sequence[str]) -> Path:
-    """Write the page and return where it is; figures not in `order` come last."""
+    """Write the page and return its path; figures not in `order` come last."""
     places = {name: place for place, name in enumerate(order)}
     results = sorted(results, key=lambda r: (places.get(r.name, len(places)), r.name))
     papers: dict[str, list[Result]] = {}
@@ -135,7 +135,8 @@ def _head(results: Sequence[Result], shared: Shared) -> str:
     minutes = sum(result.seconds for result in results) / 60
     settings = [_settings(result) for result in results]
     facts = {
-        name: text or f"{_most_common([s[name] for s in settings])}; where not, the figure says so"
+        name: text
+        or f"{_most_common([s[name] for s in settings])}; exceptions are noted with the figure"
         for name, text in shared.items()
     }
     facts["Made"] = f"{len(results)} figures, {made}, in {minutes:.1f} min"
@@ -148,8 +149,8 @@ def _head(results: Sequence[Result], shared: Shared) -> str:
     return f"""<header>
 <p class="quiet">Semistream lab</p>
 <h1>The papers’ figures, made again</h1>
-<p class="lede">The figures of the papers that Semistream’s joins come from, measured here. With
-each stands what the paper says of it, and whether that is so here too.</p>
+<p class="lede">The figures of the papers that Semistream’s joins come from, measured here, each
+with the paper’s claims about it and whether they hold here too.</p>
 {_bar(claims)}
 <ul class="verdicts">{verdicts}</ul>
 <dl>{rows}</dl>
@@ -201,8 +202,8 @@ def _picture(figure: Result, out: Path) -> str:
     path = out / f"{figure.name}.svg"
     if not path.exists():
         raise OptionError(
-            f"figure {figure.name!r} has verdicts in {out}, but its picture {path.name} is not "
-            f"there; make it again: semistream lab run {figure.name} --out {out}"
+            f"figure {figure.name!r} has verdicts in {out}, but its picture {path.name} is "
+            f"missing; make it again: semistream lab run {figure.name} --out {out}"
         )
     return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
 

@@ -1,7 +1,7 @@
 """Runs figures: measures their points, writes CSV, PNG and SVG, and judges the paper's claims.
 
 In the output folder each figure has ``NAME.csv``, ``NAME.png``, ``NAME.svg`` and ``NAME.json``;
-the last one has the verdicts, and where and how large it was made. The report is made from these
+the last one has the verdicts, the device, the scale and the machine. The report is made from these
 files alone.
 """
 
@@ -26,7 +26,7 @@ from semistream.workload.files import write_whole
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim with what became of it."""
+    """A claim with its verdict."""
 
     says: str
     source: str
@@ -55,7 +55,7 @@ class Result:
 
     @classmethod
     def read(cls, path: Path) -> "Result":
-        """Read what a run has written."""
+        """Read the result of an earlier run."""
         fields = json.loads(path.read_text())
         return cls(**{**fields, "claims": tuple(Judged(**claim) for claim in fields["claims"])})
 
@@ -66,7 +66,7 @@ def run_figure(
     out: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Result:
-    """Make one figure and write it; `progress` is told how many points are done."""
+    """Make one figure and write it; `progress` gets the points done and their total."""
     began = time.perf_counter()
     points = figure.points(lab)
     rows: list[Row] = []
@@ -110,19 +110,19 @@ def judge(figure: Figure, table: Table) -> tuple[Judged, ...]:
 
 
 def described(device: str) -> str:
-    """Say which device figures come from."""
+    """Return the description of a device."""
     if device == REAL:
         return "this machine's own, the page cache dropped after each read"
-    return f"{device}, emulated: on its clock alone, computing takes no time"
+    return f"{device}, emulated: only its own clock counts, computing takes no time"
 
 
 def machine() -> str:
-    """Say which machine this is, as far as it matters."""
+    """Return processor, cores and Python version of this machine."""
     return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def results_in(folder: Path) -> list[Result]:
-    """Return all figures that were made in a folder; other files may lie there too."""
+    """Return all figures in a folder; it may have other files too."""
     paths = (path for path in sorted(folder.glob("*.json")) if path.with_suffix(".svg").exists())
     return [Result.read(path) for path in paths]
 

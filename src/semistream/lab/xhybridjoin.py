@@ -1,7 +1,7 @@
-"""The figures of `xhybridjoin.txt`: a part of the disk buffer that stays, and how large to make it.
+"""The figures of `xhybridjoin.txt`: a pinned part of the disk buffer, and its best size.
 
-R lies sorted by how often the stream asks for a row, as in the paper. X-HYBRIDJOIN without tuning
-has as many pinned pages as HYBRIDJOIN's disk buffer has.
+R is stored sorted by how often the stream requests a row, as in the paper. X-HYBRIDJOIN without
+tuning pins as many pages as HYBRIDJOIN's disk buffer has.
 """
 
 from collections.abc import Sequence
@@ -152,17 +152,17 @@ def _draw_surface(canvas: Canvas, table: Table) -> None:
 
 
 def _shares_stated(table: Table) -> list[Stated]:
-    """Return where HYBRIDJOIN would be below our own X-HYBRIDJOIN."""
+    """Return the paper's shares of X-HYBRIDJOIN's rate, times our rate."""
     rates = table.lookup("rows_millions", "tuples_per_s", algorithm=UNTUNED)
     return [Stated(at, rates[at] * s, f"{s:.0%}") for at, s in ((0.5, 0.7), (8.0, 0.5))]
 
 
 _RATE = "service rate (tuples/s)"
 _BY_PART = partial(Lines, y="tuples_per_s", y_label=_RATE, series="what")
-_SORTED = "R lies sorted by frequency."
+_SORTED = "R is stored sorted by frequency."
 _WHEN_READ = (
-    "One load has a large part of the stream that is not pinned, and when it is read varies; the "
-    "model has it read evenly."
+    "One load resolves a large part of the stream that is not pinned, and it is read at varying "
+    "intervals; the model assumes even intervals."
 )
 
 FIGURES = (
@@ -179,19 +179,20 @@ FIGURES = (
                 partial(findings.ahead_of_all, "memory_mb"),
             ),
             Claim(
-                "The part that stays saves about 33 % of the cost of reading.",
+                "The non-swappable part saves about 33 % of the cost of reading.",
                 "section 5.2.1, figure 3(a)",
                 findings.saves_reading,
-                why="It saves more: it is larger here, as large as is best for HYBRIDJOIN's disk "
+                why="It saves more because it is larger here: as large as HYBRIDJOIN's best disk "
                 "buffer on this disk.",
             ),
             Claim(
                 "HYBRIDJOIN is always slightly ahead of MESHJOIN and R-MESHJOIN.",
                 "section 5.2.1, figure 3(a)",
                 findings.slightly_ahead,
-                why="An index join pays a seek for each load and gains slots that serve twice a "
-                "turn. With R sorted by frequency one load has most of the stream, and its slots "
-                "are filled again by tuples that have just missed it, so hardly any gain is left.",
+                why="An index join pays a seek for each load, and its slots resolve two tuples per "
+                "cycle. With R sorted by frequency one load resolves most of the stream, and its "
+                "slots are filled again by tuples that have just missed it, so hardly any gain is "
+                "left.",
             ),
         ),
         note=_SORTED,
@@ -212,9 +213,9 @@ FIGURES = (
                 "HYBRIDJOIN reaches 70 % of its rate at 0.5 million rows, 50 % at 8 million.",
                 "section 5.2.2, figure 3(b)",
                 findings.hybridjoin_share,
-                why="Its part here is as large as is best for HYBRIDJOIN's disk buffer on this "
-                "disk, 4 MB or so. That is 7 % of R at 0.5 million rows, which has most of the "
-                "stream, and less than 1 % at 8 million.",
+                why="The pinned part here is as large as HYBRIDJOIN's best disk buffer on this "
+                "disk, about 4 MB. That is 7 % of R at 0.5 million rows, which resolves most "
+                "of the stream, and less than 1 % at 8 million.",
             ),
         ),
         note=_SORTED,
@@ -236,9 +237,9 @@ FIGURES = (
                 "X-HYBRIDJOIN is ahead at every exponent but 0.",
                 "section 5.2.3, figure 3(c)",
                 findings.ahead_but_at_zero,
-                why="With little skew the pinned part serves little more than its share of R, and "
-                "what it takes from the window costs more. Tuned, X-HYBRIDJOIN pins nothing there "
-                "and is HYBRIDJOIN.",
+                why="With little skew the pinned part resolves little more than its share of R, "
+                "and the window loses more by the memory that it gives up. Tuned, X-HYBRIDJOIN "
+                "pins nothing there and is HYBRIDJOIN.",
             ),
             Claim(
                 "Its lead grows with the exponent.",
@@ -249,9 +250,9 @@ FIGURES = (
                 "Without skew it is behind MESHJOIN.",
                 "section 5.2.3, figure 3(c)",
                 findings.behind_at_zero,
-                why="A slot of an index join is free again as soon as its tuple has met its page, "
-                "and serves two tuples a turn where MESHJOIN's serves one. With large disk buffers "
-                "a seek costs less than that gains.",
+                why="A slot of an index join is free again as soon as its tuple is resolved, so it "
+                "resolves two tuples per cycle where MESHJOIN's resolves one. With large disk "
+                "buffers that gains more than a seek costs.",
             ),
         ),
         note=_SORTED,
@@ -259,13 +260,13 @@ FIGURES = (
     Figure(
         PAPER,
         "3d",
-        "Tuples that the pinned part serves in 4,000 loops, by memory",
+        "Tuples that the pinned part resolves in 4,000 loops, by memory",
         _pinned_points,
         Lines(
             "memory_mb",
             "tuples_millions",
             "memory (MB)",
-            "tuples served by the pinned part (millions), log",
+            "tuples resolved by the pinned part (millions), log",
             log_y=True,
             stated=[Stated(50, 0.4, "0.4"), Stated(250, 2.0, "more than 2")],
         ),
@@ -275,9 +276,9 @@ FIGURES = (
                 "million with 250 MB.",
                 "section 5.2.4, figure 3(d)",
                 findings.pinned_serve,
-                why="A loop here reads some 4 MB, which is best on this disk, for a window that "
-                "fills the memory, and serves ten thousands of tuples; in the paper it is about a "
-                "hundred.",
+                why="A loop here reads about 4 MB, which is best on this disk, for a window that "
+                "fills the memory, and resolves tens of thousands of tuples; in the paper it is "
+                "about a hundred.",
             ),
         ),
         note=_SORTED,
@@ -361,8 +362,8 @@ FIGURES = (
                 "Tuning makes it significantly faster at every size.",
                 "section 6.5.1, figure 7(a)",
                 partial(findings.tuning_pays, "rows_millions"),
-                why="The larger R is, the nearer the best pinned part is to HYBRIDJOIN's disk "
-                "buffer, which the untuned part is as large as.",
+                why="The larger R is, the nearer the best pinned part is to the untuned one, which "
+                "is as large as HYBRIDJOIN's disk buffer.",
             ),
         ),
     ),
@@ -377,8 +378,8 @@ FIGURES = (
                 "Tuning makes it significantly faster at every budget.",
                 "section 6.5.2, figure 7(b)",
                 partial(findings.tuning_pays, "memory_mb"),
-                why="In little memory the best pinned part is about as large as HYBRIDJOIN's disk "
-                "buffer, which the untuned part is as large as.",
+                why="In little memory the best pinned part is about as large as the untuned one, "
+                "which is as large as HYBRIDJOIN's disk buffer.",
             ),
         ),
     ),

@@ -1,1 +1,1 @@
-"""Workloads: skewed keys, bursty arrivals, a retail catalogue with its sales."""
+"""Workloads: relations and the streams that refer to them, reproducible by row number."""

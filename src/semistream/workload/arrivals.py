@@ -1,7 +1,7 @@
 """How many rows of a stream have arrived by a time, counted from its start.
 
-The same settings give the same arrivals again, so a source that is restarted knows how far the
-stream has come, and a row's waiting time can be told from its number alone.
+The same settings always give the same arrivals, so a restarted source knows which rows have
+arrived, and a row's waiting time follows from its number alone.
 """
 
 import math
@@ -25,10 +25,10 @@ class Arrivals(Protocol):
     """When the rows of a stream arrive."""
 
     def arrived_by(self, seconds: float) -> int:
-        """Return how many rows have arrived; never falls as time goes on."""
+        """Return how many rows have arrived; never less at a later time."""
 
     def time_of(self, row: int) -> float:
-        """Return when a row arrives: `arrived_by` counts it from then on. The first row is 0."""
+        """Return when a row arrives: from then on `arrived_by` counts it. The first row is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Steady:
     rate: float
 
     def __post_init__(self) -> None:
-        """Refuse a stream that stands still."""
+        """Refuse a stream without rows."""
         _need_positive(rate=self.rate)
 
     def arrived_by(self, seconds: float) -> int:
@@ -67,7 +67,7 @@ class Intermittent:
     off_s: float
 
     def __post_init__(self) -> None:
-        """Refuse a stream that never comes."""
+        """Refuse a stream without rows."""
         _need_positive(rate=self.rate, on_s=self.on_s)
         if not 0 <= self.off_s < math.inf:
             raise OptionError(f"off_s must be at least 0; got {self.off_s}")
@@ -88,10 +88,10 @@ class Intermittent:
 class Bursty:
     """`rate` rows a second in the long run, in bursts on many time scales.
 
-    One step of the virtual streams of `bursty` takes `step_s`; they switch after 1 to 1024 steps.
-    The long run is long: over a minute of the default steps, rates between a half and one and a
-    half times the mean are common. The course of the bandwidths is made as far as it is asked for,
-    some ten million steps a second, and kept as a few hundred bytes per 65,536 steps.
+    One step of the virtual streams of `bursty` lasts `step_s`; they switch after 1 to 1024 steps.
+    Over a minute of the default steps, rates between a half and one and a half times the mean are
+    common. Bandwidths are generated up to the requested step, about ten million steps per second,
+    and kept as a few hundred bytes per 65,536 steps.
     """
 
     rate: float
@@ -99,7 +99,7 @@ class Bursty:
     step_s: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse a stream that stands still."""
+        """Refuse a stream without rows."""
         _need_positive(rate=self.rate, step_s=self.step_s)
 
     def arrived_by(self, seconds: float) -> int:
@@ -118,17 +118,14 @@ class Bursty:
 
 
 class _Course:
-    """What the virtual streams have delivered by a step, made in chunks as far as is needed.
-
-    Kept are the total at each chunk's end, the streams' state at its beginning, and the one chunk
-    that was used last.
-    """
+    """The rows that the virtual streams have delivered by a step, in chunks made on request."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._streams = VirtualStreams(np.random.default_rng(seed))
-        self._starts = [self._streams.state()]
-        self._totals = [0]
+        self._starts = [self._streams.state()]  # at the beginning of each chunk
+        self._totals = [0]  # delivered before each chunk
+        # The number of the chunk that was used last, and its running sums.
         self._last: tuple[int, NDArray[np.int64]] = (-1, np.zeros(1, np.int64))
         self._lock = threading.Lock()
 
@@ -142,18 +139,18 @@ class _Course:
             return self._totals[number] + _at(self._sums(number), within)
 
     def step_of(self, delivered: float) -> float:
-        """Return by which step that much was delivered first."""
+        """Return the first step by which `delivered` was reached."""
         with self._lock:
             while self._totals[-1] < delivered:
                 self._extend()
             number = max(bisect_right(self._totals, math.nextafter(delivered, 0)) - 1, 0)
             sums = self._sums(number)
-            wanted = delivered - self._totals[number]
-            within = int(np.searchsorted(sums, wanted, side="left"))
+            within_chunk = delivered - self._totals[number]
+            within = int(np.searchsorted(sums, within_chunk, side="left"))
             if within == 0:
                 return float(number * _CHUNK_STEPS)
             below, above = int(sums[within - 1]), int(sums[within])
-            part = (wanted - below) / (above - below)
+            part = (within_chunk - below) / (above - below)
             return number * _CHUNK_STEPS + within - 1 + part
 
     def _extend(self) -> None:
@@ -185,7 +182,7 @@ def _course(seed: int) -> _Course:
 
 
 def _first_time(arrivals: Arrivals, row: int, near: float) -> float:
-    """Return `near`, moved on by as little as rounding left it short."""
+    """Return `near`, or the least later time at which rounding no longer excludes the row."""
     if row < 0:
         raise OptionError(f"rows are counted from 0; got row {row}")
     step = math.ulp(near)

@@ -1,9 +1,9 @@
-"""What a workload is: a relation and the stream that refers to it, each to be had again at will.
+"""A workload: a relation and the stream that refers to it, both reproducible by row number.
 
-A stream is addressed by row numbers. Rows 5 to 9 are the same rows whenever they are asked for and
-however the stream is cut, so that a source can be restarted, an experiment repeated, and an answer
-checked. A generated stream gets this from chunks: chunk c has a generator of random numbers of its
-own, seeded with (seed, c), and any range is a slice of the chunks that it touches.
+A stream is addressed by row numbers. Rows 5 to 9 are the same rows in every request and however the
+stream is cut into batches, so that a source can be restarted, an experiment repeated, and an answer
+checked. A generated stream achieves this by chunks: chunk c has its own random numbers, seeded with
+(seed, c), and any range is a slice of the chunks that it touches.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ CHUNK_ROWS = 65_536
 
 
 class Workload(Protocol):
-    """A relation and the stream that refers to it; any part of either can be had again."""
+    """A relation and the stream that refers to it, reproducible by row number."""
 
     @property
     def key(self) -> str:
@@ -28,11 +28,11 @@ class Workload(Protocol):
 
     @property
     def stream_key(self) -> str:
-        """The stream's column that refers to it; mostly of the same name."""
+        """The stream's column that refers to it; usually of the same name."""
 
     @property
     def relation_rows(self) -> int:
-        """How many rows the relation has."""
+        """The number of rows of the relation."""
 
     @property
     def relation_schema(self) -> pa.Schema:
@@ -52,8 +52,8 @@ class Workload(Protocol):
 class ChunkedStream(ABC):
     """A stream without end, made in chunks of `CHUNK_ROWS`.
 
-    A subclass is a frozen dataclass: the chunks made last are kept, by the workload's settings, so
-    that reading in order makes no chunk twice. That takes four chunks of memory in a process.
+    A subclass is a frozen dataclass: the process keeps its last four chunks, by the workload's
+    settings, so that reading in order makes no chunk twice.
     """
 
     @property
@@ -83,7 +83,7 @@ def _chunk(stream: ChunkedStream, number: int) -> pa.RecordBatch:
 
 
 def chunk_rng(seed: int, number: int, purpose: int = 0) -> np.random.Generator:
-    """Return the random numbers of one chunk; another purpose gets other numbers."""
+    """Return the random numbers of one chunk; each purpose has its own."""
     return np.random.default_rng([seed, number, purpose] if purpose else [seed, number])
 
 
@@ -104,7 +104,7 @@ def random_bytes(rng: np.random.Generator, rows: int, width: int) -> pa.FixedSiz
 
 
 def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Return batches as one, without a copy where there is only one."""
+    """Return batches as one; a single batch is not copied."""
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches, schema).combine_chunks()
@@ -113,7 +113,7 @@ def one_batch(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatc
 
 
 def check_range(first: int, count: int) -> None:
-    """Refuse a range of rows that no stream has."""
+    """Refuse a negative first row or count."""
     if first < 0 or count < 0:
         raise OptionError(
             f"stream_rows() needs a first row and a count of at least 0; got {first} and {count}"
@@ -131,10 +131,10 @@ def stream_batches(
         raise OptionError(f"batch_rows must be at least 1; got {batch_rows}")
     first = 0
     while rows is None or first < rows:
-        wanted = batch_rows if rows is None else min(batch_rows, rows - first)
-        batch = workload.stream_rows(first, wanted)
+        count = batch_rows if rows is None else min(batch_rows, rows - first)
+        batch = workload.stream_rows(first, count)
         if batch.num_rows:
             yield batch
-        if batch.num_rows < wanted:
+        if batch.num_rows < count:
             return
-        first += wanted
+        first += count

@@ -1,14 +1,14 @@
-"""Reads the Edited Synoptic Cloud Reports of Hahn, Warren and London, as the archive has them.
+"""Reads the Edited Synoptic Cloud Reports of Hahn, Warren and London in the archive's format.
 
 A report is a line of fixed-width integers. Extended reports (NDP-026C) have 80 characters, and land
 reports of 1997 and later 82, with a year of four digits. The earlier edited reports (NDP-026B) are
-taken to be the first 56 of the 80, which is what they come to without the pressure, wind and
-temperature that extended them. The line's length tells which it is.
+assumed to be the first 56 of the 80: the extended ones without pressure, wind and temperature. The
+format is detected from the line's length.
 
-Numbers stay as they are written, in the units that the schema's field metadata names: a longitude
-is an integer from 0 to 36000. What the archive codes as missing is null. For ships the archive
-gives other meanings to two of the last items, where land reports have the station's elevation and
-a pressure flag; those characters are kept as text, in ``ship_items``.
+Numbers are kept as they are written, in the units that the schema's field metadata names: a
+longitude is an integer from 0 to 36000. The archive's codes for missing values become null. For
+ships the archive gives other meanings to two of the last items, where land reports have the
+station's elevation and a pressure flag; those characters are kept as text, in ``ship_items``.
 
 The archive is at cdiac.ess-dive.lbl.gov/ftp/ndp026b and …/ndp026c. Plain files and .gz are read.
 """
@@ -178,7 +178,7 @@ def _ship_items(texts: list[NDArray[np.uint8]], is_ship: NDArray[np.bool_]) -> p
 
 
 def _integers(characters: NDArray[np.uint8]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return right-aligned integers, and which of them are blank or no numbers at all."""
+    """Return right-aligned integers, and which of them are blank or not numbers."""
     is_digit = (characters >= ord("0")) & (characters <= ord("9"))
     is_minus = characters == ord("-")
     is_blank = characters == ord(" ")

@@ -3,15 +3,15 @@
 `meshjoin.txt`, section 4.1, joins two months of the Edited Synoptic Cloud Reports (Hahn, Warren and
 London, NDP-026B), 10 million rows of 32 bytes each; `cmeshjoin-front-stage.txt`, section 4, has 20
 and 6 million of 128 bytes. The key is the longitude in hundredths of a degree, 0 to 36000. The
-reports themselves have to be fetched from the archive; `cloudreports` reads them. `Clouds` makes up
-rows of the same shape without them, and its schemas say so.
+reports themselves have to be downloaded from the archive; `cloudreports` reads them. `Clouds`
+generates rows of the same shape without them, and its schemas say so.
 
-What is kept of the real thing: the domain; a key that is shared by all reports of a station and by
-stations that happen to lie on one meridian, so that a report meets many of the other month;
-longitudes in clusters, since stations lie on land, mostly in the north, and ships on their routes;
-ships that tell their place in tenths of a degree; stations that report two, four or eight times a
-day; and months that differ, since some stations fall silent and routes shift. How the real reports
-are distributed in particular is not.
+Kept from the real reports: the domain; a key that is shared by all reports of a station and by
+stations on the same meridian, so that a report matches many of the other month; longitudes in
+clusters, since stations are on land, mostly in the north, and ships on their routes; positions of
+ships in tenths of a degree; stations that report two, four or eight times a day; and months that
+differ, since some stations stop reporting and routes shift. The exact distribution of the real
+reports is not kept.
 """
 
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ _CODES = (2, 100, 9, 9, 10, 12, 13, 10)
 
 @dataclass(frozen=True)
 class Clouds(ChunkedStream):
-    """Made-up cloud reports: R is one month, S without end another, rows of the same width.
+    """Generated cloud reports: R is one month, S without end another, rows of the same width.
 
     >>> Clouds(relation_rows=1000).stream_schema.metadata[b"origin"][:8]
     b'stand-in'
@@ -86,7 +86,7 @@ class Clouds(ChunkedStream):
     seed: int = 7
 
     def __post_init__(self) -> None:
-        """Refuse sizes that make no report."""
+        """Refuse rows that cannot hold a report."""
         if self.relation_rows < 1 or self.row_bytes < LEAST_ROW_BYTES:
             raise OptionError(
                 f"clouds needs relation_rows of at least 1 and row_bytes of at least "
@@ -106,7 +106,7 @@ class Clouds(ChunkedStream):
 
     @property
     def relation_schema(self) -> pa.Schema:
-        """The columns of a report; the metadata says that they are made up."""
+        """The columns of a report; the metadata says that they are generated."""
         rest = self.row_bytes - LEAST_ROW_BYTES
         columns = [*_COLUMNS, ("remarks", pa.binary(rest))] if rest else _COLUMNS
         origin = "stand-in for the Edited Synoptic Cloud Reports (NDP-026B); made up, not observed"
@@ -118,7 +118,7 @@ class Clouds(ChunkedStream):
         return self.relation_schema
 
     def relation_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the reports of the relation's month, in no order."""
+        """Yield the reports of the relation's month, in random order."""
         for number, rows in chunk_ranges(self.relation_rows):
             rng = chunk_rng(self.seed, number, _RELATION)
             yield self._reports(rng, rows, _RELATION_MONTH, _RELATION_START_S)
@@ -148,14 +148,14 @@ class Clouds(ChunkedStream):
 def _draw_places(
     rng: np.random.Generator, rows: int, seed: int, month: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Draw where reports come from: longitude, latitude and station number, 0 for a ship."""
+    """Draw the origins of reports: longitude, latitude and station number, 0 for a ship."""
     lon, lat = _stations(seed)
     weights, shift = _month(seed, month)
     station = np.searchsorted(weights, rng.random(rows), side="right")
     at_sea = rng.random(rows) < _SHIPS_SHARE
     route = rng.choice(len(_ROUTES), rows, p=[share for *_, share in _ROUTES])
     west, east = (np.array([r[i] for r in _ROUTES], float)[route] for i in (0, 1))
-    # Ships are dense in the middle of a route, and say where they are to a tenth of a degree.
+    # Ships are dense in the middle of a route; their positions are in tenths of a degree.
     ship = west + (east - west) * (rng.random(rows) + rng.random(rows)) / 2 + shift
     ship_lon = (np.round(ship * 10).astype(np.int64) * 10) % FULL_CIRCLE
     ship_lat = np.round(rng.normal(300, 150, rows)).clip(-600, 700).astype(np.int32) * 10

@@ -1,18 +1,18 @@
-"""A stream whose popular keys change: every so many rows, a share of the hot keys is replaced.
+"""A stream whose popular keys change: every `every_rows` rows, `share` of the hot keys is replaced.
 
 The ranks 1 … n are laid out in rows of H, the number of hot keys, so that the first row is the hot
 keys and each column holds a hot key and those that may follow it:
 
 ```
            column 0   1    2   …  H-1
- hot           1      2    3       H       a change turns a share of the columns up by one place:
+ hot           1      2    3       H       a change rotates a share of the columns up by one:
                H+1    H+2  H+3     2H      the hot key goes to the end of its column, and the one
                …                           below it is hot in its place
 ```
 
 So a change replaces `share` of the hot keys, spread evenly over them, and leaves the others at
-their ranks; every key always has exactly one rank. The columns take turns: after 1/`share` changes
-each has turned once. Which key has which rank follows from the row number alone.
+their ranks; every key always has exactly one rank. After 1/`share` changes each column has been
+rotated once. The rank of a key follows from the row number alone.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _GOLDEN = 0.6180339887498949
 class Drifting(Synthetic):
     """The synthetic data with popularity that drifts.
 
-    `hot_keys` is how many keys count as hot; None means one in a hundred.
+    `hot_keys` is the number of hot keys; None means one key in a hundred.
 
     >>> Drifting(relation_rows=1000, every_rows=500, share=0.2).hot_count
     10
@@ -41,7 +41,7 @@ class Drifting(Synthetic):
     hot_keys: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a drift that is none."""
+        """Refuse settings without a drift."""
         super().__post_init__()
         if self.every_rows < 1 or not 0 < self.share <= 1:
             raise OptionError(
@@ -56,11 +56,11 @@ class Drifting(Synthetic):
 
     @property
     def hot_count(self) -> int:
-        """How many keys count as hot."""
+        """The number of hot keys."""
         return self.hot_keys or max(1, self.relation_rows // 100)
 
     def keys_of(self, ranks: NDArray[np.int64], first: int) -> NDArray[np.int64]:
-        """Return the keys that have these ranks when rows `first` and on are asked for."""
+        """Return the keys that have these ranks in rows `first` and on."""
         changes = (first + np.arange(len(ranks))) // self.every_rows
         return super().keys_of(self._original_ranks(ranks, changes), first)
 
@@ -69,7 +69,7 @@ class Drifting(Synthetic):
     ) -> NDArray[np.int64]:
         """Return the ranks that these keys had before the first change."""
         row, column = np.divmod(ranks - 1, self.hot_count)
-        turns = np.floor(changes * self.share + (column * _GOLDEN) % 1.0).astype(np.int64)
+        rotations = np.floor(changes * self.share + (column * _GOLDEN) % 1.0).astype(np.int64)
         height = (self.relation_rows - column - 1) // self.hot_count + 1
-        original: NDArray[np.int64] = (row + turns) % height * self.hot_count + column + 1
+        original: NDArray[np.int64] = (row + rotations) % height * self.hot_count + column + 1
         return original

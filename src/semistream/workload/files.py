@@ -1,7 +1,7 @@
 """Rows of a stream as files in a folder, for a source that watches the folder.
 
-A file is written under a hidden name and then given its own, so that nobody sees half a file. Its
-own name tells its first row and the first behind it: a folder tells how far the stream has come.
+A file is written under a hidden name and then renamed, so that no reader sees half a file. Its name
+has its first row and the row after its last: the names show how far the stream has been written.
 """
 
 import os
@@ -29,7 +29,7 @@ class EventFolder:
     format: str = "parquet"
 
     def __post_init__(self) -> None:
-        """Make the folder if need be."""
+        """Make the folder if it does not exist."""
         if self.format not in FORMATS:
             raise OptionError(
                 f"the format must be one of {', '.join(FORMATS)}; got {self.format!r}."
@@ -41,13 +41,13 @@ class EventFolder:
             raise OptionError(f"cannot write to {self.path}: {error.strerror}") from error
 
     def check_room_from(self, first: int) -> None:
-        """Refuse to write rows again that are there."""
+        """Refuse to write rows that the folder already has."""
         names = (_NAME.fullmatch(path.stem) for path in self.path.glob("rows-*"))
         end = max((int(name["end"]) for name in names if name), default=0)
         if first < end:
             raise OptionError(
-                f"{self.path} has rows up to {end - 1:,} already; empty the folder, choose "
-                f"another, or go on behind them with --first {end}"
+                f"{self.path} already has rows up to {end - 1:,}; empty the folder, choose "
+                f"another, or continue after them with --first {end}"
             )
 
     def write(self, first: int, batch: pa.RecordBatch) -> Path:
@@ -58,7 +58,7 @@ class EventFolder:
 
 
 def write_relation(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write a relation to one file, CSV or Parquet as its name says; count rows."""
+    """Write a relation to one file, CSV or Parquet by its name; return the number of rows."""
     if path.suffix not in (".csv", ".parquet"):
         raise OptionError(f"a relation is written as .parquet or .csv; got {path}")
     rows = 0
@@ -77,7 +77,7 @@ def write_relation(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBat
 
 
 def write_whole(target: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a hidden file, and give it its name when it is whole."""
+    """Let `write` make a hidden file, and rename it when it is complete."""
     hidden = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         write(hidden)

@@ -11,7 +11,7 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.StringArray:
-    """Return each row as a JSON object. Times are ISO 8601, bytes base64; what is no number, null.
+    """Return each row as a JSON object. Times are ISO 8601, bytes base64, NaN and infinity null.
 
     >>> json_lines(pa.record_batch({"k": [1, None], "name": ['a"b', "c"]})).to_pylist()
     ['{"k":1,"name":"a\\\\"b"}', '{"k":null,"name":"c"}']

@@ -1,8 +1,8 @@
 """Rows of a stream as messages of a Kafka topic.
 
-A message is a row as JSON; its key is the row's join key as text, so that the rows of a key stay in
-order. Every message is acknowledged by all replicas in sync and none is written twice, as far as
-the producer can help it: acks=all, and idempotent.
+A message is a row as JSON; its key is the row's join key as text, which keeps the rows of a key in
+order. The producer waits for all in-sync replicas (acks=all) and is idempotent, so that a retry
+does not write a message twice.
 """
 
 import logging
@@ -24,18 +24,18 @@ _SCHEME = "kafka"
 
 
 class DeliveryError(SemistreamError):
-    """Messages did not reach the topic. Remedy: see to the broker, and write to a new topic."""
+    """Messages did not reach the topic. Remedy: repair the broker, and write to a new topic."""
 
 
 class KafkaTopic(NamedTuple):
-    """Where messages go."""
+    """The brokers and the topic that messages are sent to."""
 
     servers: str
     topic: str
 
 
 def is_kafka(target: str) -> bool:
-    """Say whether a target names a Kafka topic."""
+    """Return whether a target names a Kafka topic."""
     return target.startswith(f"{_SCHEME}:")
 
 
@@ -60,8 +60,8 @@ def write_kafka(
 ) -> int:
     """Send batches to ``kafka://host:port/topic``, and return how many rows were acknowledged.
 
-    `progress` is told the rows handed over so far. When the batches are interrupted, what was
-    handed over is still delivered.
+    `progress` gets the number of rows sent so far. When the batches are interrupted, rows already
+    sent are still delivered.
     """
     topic = parse_topic(target)
     sender = _Sender(_connect(topic), topic)
@@ -75,7 +75,7 @@ def write_kafka(
 
 
 class _Sender:
-    """Hands rows to a producer and counts what comes back."""
+    """Hands rows to a producer and counts the acknowledgements."""
 
     def __init__(self, producer: Any, topic: KafkaTopic) -> None:
         self._producer = producer
@@ -85,7 +85,7 @@ class _Sender:
         self.acknowledged = 0
 
     def send(self, batch: pa.RecordBatch, key: str) -> None:
-        """Hand a batch over; waits while the producer's own queue is full."""
+        """Send a batch; wait while the producer's own queue is full."""
         keys = batch.column(key).cast(pa.string()).to_pylist()
         for text, value in zip(keys, json_lines(batch).to_pylist(), strict=True):
             while True:
@@ -127,7 +127,7 @@ class _Sender:
 
 
 def _connect(topic: KafkaTopic) -> Any:
-    """Return a producer, after a broker has answered."""
+    """Return a producer after a broker has answered."""
     try:
         import confluent_kafka as kafka
     except ImportError as error:

@@ -30,10 +30,10 @@ def paced_cuts(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[int, int]]:
-    """Every `every_s` seconds, yield first row and count of what arrived since the last time.
+    """Every `every_s` seconds, yield first row and count of the rows that have arrived since.
 
-    Nothing is yielded when nothing came. Whoever is late gets all that came meanwhile, in pieces of
-    `MOST_ROWS` at most.
+    Nothing is yielded when no row arrived. A consumer that is late gets all rows that arrived
+    meanwhile, in pieces of at most `MOST_ROWS`.
     """
     if every_s <= 0:
         raise OptionError(f"the seconds between two files must be greater than 0; got {every_s}")

@@ -65,8 +65,9 @@ def workload_options(name: str) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(WORKLOADS[name]).parameters
 
 
-def _value(option: str, value: object, wanted: Any) -> object:
-    kinds = get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
+def _value(option: str, value: object, annotation: Any) -> object:
+    is_union = isinstance(annotation, types.UnionType)
+    kinds = get_args(annotation) if is_union else (annotation,)
     if types.NoneType in kinds and str(value).lower() == "none":
         return None
     if not isinstance(value, str):

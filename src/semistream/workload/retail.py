@@ -1,7 +1,7 @@
 """A retail chain: a product master of about 120 bytes a row, and the sales that refer to it.
 
-Popularity follows Zipf's law, and popular products lie anywhere in the key range. A small share
-of the sales is of products that the master does not have yet.
+Popularity follows Zipf's law, and popular products lie anywhere in the key range. A small share of
+the sales refers to products that the master does not have yet.
 """
 
 from collections.abc import Iterator
@@ -47,8 +47,8 @@ SALES = pa.schema(
 class Retail(ChunkedStream):
     """The size and the shape of the chain; the same seed gives the same rows.
 
-    `sales` rows in `batches` bursts are what `sales_batches` yields. As a `Workload` the chain
-    goes on selling without end.
+    `sales_batches` yields `sales` rows in `batches` bursts. As a `Workload` the stream of sales
+    has no end.
     """
 
     products: int

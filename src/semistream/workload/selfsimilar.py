@@ -1,12 +1,12 @@
-"""How bursty a series is on many time scales: the Hurst parameter, estimated in two ways.
+"""Burstiness of a series on many time scales: the Hurst parameter, estimated in two ways.
 
-Add the arrivals of m steps at a time up. Independent arrivals even out: the variance of the means
+Add up the arrivals of m steps at a time. Independent arrivals even out: the variance of the means
 falls as 1/m, and the Hurst parameter H is 0.5. In a self-similar series bursts lie within bursts:
-the variance falls as m^(2H - 2) only, with H up to 1. The rescaled range, how far the running sum
-strays in a stretch of m steps in units of the standard deviation, grows as m^H.
+the variance falls only as m^(2H - 2), with H up to 1. The rescaled range, by how much the running
+sum varies in m steps in units of the standard deviation, grows as m^H.
 
-Each estimate is the slope of a line through points in log-log scale. The points are to be had as
-well, since a line through points that do not lie on one says little.
+Each estimate is the slope of a line through points in log-log scale. `variance_points` and
+`range_points` return the points, to check that they are close to a line.
 """
 
 from collections.abc import Sequence

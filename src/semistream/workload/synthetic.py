@@ -2,8 +2,8 @@
 
 Table 2 of `meshjoin.txt` names the settings: skew z_R and z_S of the join attribute in R and in S,
 its domain, and the row sizes. Surrogate keys are the case where it is a key of R, and R has each
-value once; elsewhere R's join values follow Zipf's law too, so that some come often and some never.
-A value that is popular in S is popular in R, as the paper's account of figure 6(c) has it: a stream
+value once; otherwise R's join values follow Zipf's law too: some are frequent, some are missing. A
+value that is popular in S is popular in R, as in the paper's explanation of figure 6(c): a stream
 tuple then has many matches, on average n_R · Σ p_S(v) · p_R(v).
 
 `hybridjoin.txt`, section 5, stores R sorted by how often the stream requests a row. That is
@@ -57,7 +57,7 @@ class Synthetic(ChunkedStream):
     in_columns: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse sizes that make no table."""
+        """Refuse sizes and exponents that no table can have."""
         if self.relation_rows < 1 or self.payload_bytes < 1:
             raise OptionError(
                 "a synthetic workload needs relation_rows and payload_bytes of at least 1; "

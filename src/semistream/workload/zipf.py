@@ -15,13 +15,13 @@ to an octave, single ranks at the head:
 ```
 
 Draw a cell in proportion to its stair from an alias table, a rank in it evenly, and accept it with
-the ratio of its weight to the stair. A ratio has to be worked out only if the draw lies above the
-cell's least one; a rank that is not accepted starts over. Cells, ranks and the alias are picked
-with bits, not with rounded products, so what is left of error is that of the weights in floating
-point, some 1e-16 of each.
+the ratio of its weight to the stair. A ratio has to be computed only if the draw is above the
+cell's least ratio; a rejected rank is drawn again. Cells, ranks and the alias are picked with bits,
+not with rounded products, so the only error is that of the weights in floating point, about 1e-16
+of each.
 
-A table takes 40 bytes a cell, 64 cells an octave: 40 KB for a million ranks, 160 KB for 10^12.
-Sixteen are kept.
+A table has 40 bytes per cell and 64 cells per octave: 40 KB for a million ranks, 160 KB for 10^12.
+Sixteen tables are kept.
 """
 
 from functools import lru_cache
@@ -59,7 +59,7 @@ def zipf_ranks(
 
 
 def scatter(ranks: NDArray[np.int64], domain: int) -> NDArray[np.int64]:
-    """Map ranks one-to-one onto ``0 … domain - 1``, so that popular keys do not lie together.
+    """Map ranks one-to-one onto ``0 … domain - 1``, with popular keys spread over all of it.
 
     >>> sorted(scatter(np.arange(1, 8), 7).tolist())
     [0, 1, 2, 3, 4, 5, 6]
@@ -96,16 +96,16 @@ def _cells(domain: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first rank of each cell and the bits of its size."""
     first, bits, rank = [], [], 1
     while rank <= domain:
-        room = (domain - rank + 1).bit_length() - 1
+        largest = (domain - rank + 1).bit_length() - 1
         first.append(rank)
-        bits.append(min(max(rank.bit_length() - 1 - _OCTAVE_BITS, 0), room))
+        bits.append(min(max(rank.bit_length() - 1 - _OCTAVE_BITS, 0), largest))
         rank += 1 << bits[-1]
     return np.array(first, np.int64), np.array(bits, np.int64)
 
 
 @njit(cache=True)
 def _alias_table(weights):  # type: ignore[no-untyped-def]
-    """Return for each place how much of it is its own, and whose the rest is (Vose, 1991)."""
+    """Return for each cell the share it keeps, and the cell that has the rest (Vose, 1991)."""
     count = len(weights)
     left = weights * (count / weights.sum())
     keep, alias = np.ones(count), np.arange(count)

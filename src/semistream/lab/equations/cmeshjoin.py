@@ -1,8 +1,8 @@
-"""CMESHJOIN's equations as printed, and set right: `cmeshjoin-front-stage.txt` section 3.2.
+"""CMESHJOIN's equations as printed and corrected: `cmeshjoin-front-stage.txt` section 3.2.
 
-Two things are doubtful. *Equation 3* is only proportional: it is a share of R, not a rate; with
-MESHJOIN's own equations in its place equation 4 is a rate. *Equation 6* leaves out that μ_dp falls
-with h_R, so it is positive everywhere and has no root; the whole derivative has one::
+Two are corrected. *Equation 3* as printed is a share of R, only proportional to a rate; corrected,
+it is MESHJOIN's own rate, so that equation 4 is a rate. *Equation 6* as printed leaves out that
+μ_dp falls with h_R, so it is positive everywhere and has no root; the whole derivative has one::
 
     dμ/dh = μ_dp·p' / (1 − p)²  −  (8 + v_R) / (R_t·v_R·(1 − p))
 """
@@ -25,13 +25,13 @@ def hit_ratio_slope(demand: Demand, h_r: float) -> float:
 
 
 def back_rate_as_printed(s: Symbols, memory_bytes: float, h_r: float) -> float:
-    """Equation 3: μ_dp ≈ (M − (8 + v_R)·h_R) / (R_t·v_R), proportional to a rate."""
+    """Equation 3 as printed: μ_dp ≈ (M − (8 + v_R)·h_R) / (R_t·v_R)."""
     left = memory_bytes - (RECORDER_BYTES + s.row_bytes) * h_r
     return max(0.0, left) / (s.row_count * s.row_bytes)
 
 
 def back_rate(s: Symbols, memory_bytes: float, h_r: float, b: float) -> float:
-    """Equation 3 set right: MESHJOIN's rate with the memory that the front stage leaves."""
+    """Equation 3 corrected: MESHJOIN's rate in the memory that the front stage leaves."""
     left = memory_bytes - (RECORDER_BYTES + s.row_bytes) * h_r
     return meshjoin.service_rate_for(s, left, b)
 
@@ -42,21 +42,21 @@ def service_rate(demand: Demand, h_r: float, back: float) -> float:
 
 
 def slope_as_printed(s: Symbols, demand: Demand, memory_bytes: float, h_r: float) -> float:
-    """Equation 6: dμ_cm/dh_R ≈ μ_dp / (1 − p_N)² · dp_N/dh_R."""
+    """Equation 6 as printed: dμ_cm/dh_R ≈ μ_dp / (1 − p_N)² · dp_N/dh_R."""
     missed = 1 - hit_ratio(demand, h_r)
     back = back_rate_as_printed(s, memory_bytes, h_r)
     return back / missed**2 * hit_ratio_slope(demand, h_r)
 
 
 def second_slope_as_printed(s: Symbols, demand: Demand, memory_bytes: float, h_r: float) -> float:
-    """Equation 7: d²μ_cm/dh_R² ≈ 2·μ_dp / (1 − p_N)³ · (dp_N/dh_R)²."""
+    """Equation 7 as printed: d²μ_cm/dh_R² ≈ 2·μ_dp / (1 − p_N)³ · (dp_N/dh_R)²."""
     missed = 1 - hit_ratio(demand, h_r)
     back = back_rate_as_printed(s, memory_bytes, h_r)
     return 2 * back / missed**3 * hit_ratio_slope(demand, h_r) ** 2
 
 
 def slope(s: Symbols, demand: Demand, memory_bytes: float, h_r: float) -> float:
-    """Return the whole derivative: what equation 6 leaves out is that μ_dp falls."""
+    """Equation 6 corrected: the whole derivative, in which μ_dp falls with h_R."""
     missed = 1 - hit_ratio(demand, h_r)
     falls = (RECORDER_BYTES + s.row_bytes) / (s.row_count * s.row_bytes)
     return slope_as_printed(s, demand, memory_bytes, h_r) - falls / missed

@@ -7,7 +7,7 @@ field               symbol                                          unit
 `row_bytes`         v_R: a tuple of R                               bytes
 `page_bytes`        v_P: a page of R                                bytes
 `page_count`        N_R: pages of R                                 pages
-`fudge`             f: what a hash table takes beyond its tuples    factor
+`fudge`             f: memory of a hash table over its tuples'     factor
 `pointer_bytes`     sizeof(ptr): an entry of Q                      bytes
 `selectivity`       σ: results per tuple of R                       results
 `io_s`              c_I/O(b): reading b pages                       seconds
@@ -34,7 +34,7 @@ from dataclasses import dataclass
 class Symbols:
     """The physical properties and cost factors that the papers' equations are about.
 
-    The defaults of the sizes are the experiments' of `meshjoin.txt` and
+    The default sizes are those of the experiments in `meshjoin.txt` and
     `meshjoin-default-settings.txt`.
     """
 

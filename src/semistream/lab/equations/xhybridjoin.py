@@ -1,10 +1,10 @@
-"""X-HYBRIDJOIN's equations as printed, and equation 9 set right: `xhybridjoin.txt` 4.3, 6.1, 6.3.
+"""X-HYBRIDJOIN's equations as printed, equation 9 also corrected: `xhybridjoin.txt` 4.3, 6.1, 6.3.
 
-The paper takes R as sorted by frequency, so that the first d_N tuples are the most popular, and
-derives its probabilities for Zipf exponent 1; here they are for any.
+The paper assumes that R is sorted by frequency, so that the first d_N tuples are the most popular,
+and derives its probabilities for Zipf exponent 1; here they are for any exponent.
 
-Equation 9 is doubtful. It calls for the mean number of matches, n·p, among the tuples of the old
-and of the new part of the queue, but takes n·p·(1 − p), which is the variance. With the mean::
+*Equation 9* is corrected. Its derivation needs the mean number of matches, n·p, among the tuples of
+the old and of the new part of the queue, but uses n·p·(1 − p), the variance. With the mean::
 
     w = h_S·p_old / (1 + p_old − p_new)
 """
@@ -47,14 +47,14 @@ def new_probability(demand: Demand, d_n: float, d_s: float) -> float:
 
 
 def stream_input_as_printed(demand: Demand, h_s: float, d_n: float, d_s: float) -> float:
-    """Equation 9: w = h_S·p_old(1 − p_old) / (1 + p_old(1 − p_old) − p_new(1 − p_new))."""
+    """Equation 9 as printed: w = h_S·q_old / (1 + q_old − q_new), where q = p·(1 − p)."""
     old = old_probability(demand.key_count, d_n, d_s)
     new = new_probability(demand, d_n, d_s)
     return h_s * old * (1 - old) / (1 + old * (1 - old) - new * (1 - new))
 
 
 def stream_input(demand: Demand, h_s: float, d_n: float, d_s: float) -> float:
-    """Equation 9 with means: w = h_S·p_old / (1 + p_old − p_new)."""
+    """Equation 9 corrected: w = h_S·p_old / (1 + p_old − p_new)."""
     old = old_probability(demand.key_count, d_n, d_s)
     new = new_probability(demand, d_n, d_s)
     return h_s * old / (1 + old - new)
@@ -68,7 +68,7 @@ def best_parts(
 ) -> tuple[int, int]:
     """Return k and l, in pages, at which μ is largest (section 6.3), over a grid of whole pages.
 
-    `served` is equation 9, as printed or with means.
+    `served` is equation 9, corrected or as printed.
     """
     per_tuple = s.fudge * s.stream_bytes + s.pointer_bytes
     most = memory_bytes / s.page_bytes

@@ -24,7 +24,7 @@ def levels_off(table: Table) -> Finding:
     rates = table.lookup("disk_buffer_mb", "tuples_per_s")
     gain = max(rates.values()) / _nearest(rates, 0.93) - 1
     return Finding.of(
-        f"a larger disk buffer than 0.93 MB gains {gain:.1%} at the most",
+        f"a larger disk buffer than 0.93 MB gains {gain:.1%} at most",
         holds=gain < 0.03,
         in_shape=gain < 0.1,
     )
@@ -48,7 +48,7 @@ def optima_as_printed(table: Table) -> Finding:
     told = ", ".join(f"{found[memory]:.2f}" for memory in OPTIMA_MB)
     worst = max(abs(o) for o in off)
     return Finding.of(
-        f"{told} MB by the model; off by {worst:.0%} at the most",
+        f"{told} MB by the model; off by {worst:.0%} at most",
         holds=worst <= 0.15,
         in_shape=worst <= 0.5,
     )
@@ -77,7 +77,7 @@ def saturates(table: Table) -> Finding:
     """Judge whether every budget gains little beyond the default disk buffer."""
     gains = _gains(table)
     return Finding.of(
-        f"beyond the default disk buffer at most {max(gains.values()):.1%} more is to be had",
+        f"a disk buffer beyond the default gains {max(gains.values()):.1%} at most",
         holds=max(gains.values()) <= 0.05,
         in_shape=max(gains.values()) <= 0.1,
     )
@@ -87,7 +87,7 @@ def io_falls(table: Table) -> Finding:
     """Judge whether a page costs less to read as the disk buffer grows."""
     costs = table.values("io_ms_per_page")
     return Finding.of(
-        f"{costs[0]:.3f} ms a page at 0.1 MB, {costs[5]:.3f} at 0.93 MB",
+        f"{costs[0]:.3f} ms per page at 0.1 MB, {costs[5]:.3f} at 0.93 MB",
         holds=falls(costs, 0.01) and costs[0] > 1.2 * costs[5],
         in_shape=falls(costs, 0.01),
     )
@@ -97,7 +97,7 @@ def io_levels_off(table: Table) -> Finding:
     """Judge whether the cost of a page is nearly constant beyond the default."""
     costs = table.values("io_ms_per_page")
     return Finding.of(
-        f"{costs[5]:.3f} ms a page at 0.93 MB, {costs[-1]:.3f} at 7 MB",
+        f"{costs[5]:.3f} ms per page at 0.93 MB, {costs[-1]:.3f} at 7 MB",
         holds=costs[5] < 1.1 * costs[-1],
         in_shape=costs[5] < 1.3 * costs[-1],
     )

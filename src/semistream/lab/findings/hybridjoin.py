@@ -37,7 +37,7 @@ def more_match(table: Table) -> Finding:
     served = table.values("tuples_per_loop")
     best = table.values("tuples_per_s").index(max(table.values("tuples_per_s")))
     return Finding.of(
-        f"from {served[0]:,.0f} tuples a loop to {served[best]:,.0f} where the rate is best",
+        f"from {served[0]:,.0f} tuples per loop to {served[best]:,.0f} where the rate is best",
         holds=rises(served[: best + 1], 0.01),
     )
 
@@ -45,7 +45,9 @@ def more_match(table: Table) -> Finding:
 def io_grows(table: Table) -> Finding:
     """Judge whether a loop's I/O cost grows with the disk buffer."""
     costs = table.values("io_ms_per_loop")
-    return Finding.of(f"from {costs[0]:.1f} to {costs[-1]:.0f} ms a loop", holds=rises(costs, 0.01))
+    return Finding.of(
+        f"from {costs[0]:.1f} to {costs[-1]:.0f} ms per loop", holds=rises(costs, 0.01)
+    )
 
 
 def eighty_twenty(table: Table) -> Finding:
@@ -61,11 +63,11 @@ def eighty_twenty(table: Table) -> Finding:
 def is_bursty(table: Table) -> Finding:
     """Judge whether the flow varies around its mean over many steps."""
     flow = np.array(table.values("tuples"))
-    minutes = flow.reshape(-1, 64).mean(axis=1)
+    means = flow.reshape(-1, 64).mean(axis=1)
     return Finding.of(
-        f"over 64 steps, from {minutes.min() / flow.mean():.2f} to "
-        f"{minutes.max() / flow.mean():.2f} times the mean",
-        holds=bool(minutes.max() > 1.5 * flow.mean() and minutes.min() < 0.5 * flow.mean()),
+        f"over 64 steps, from {means.min() / flow.mean():.2f} to "
+        f"{means.max() / flow.mean():.2f} times the mean",
+        holds=bool(means.max() > 1.5 * flow.mean() and means.min() < 0.5 * flow.mean()),
     )
 
 
@@ -94,7 +96,7 @@ def latency_is_lower(table: Table) -> Finding:
     slow, fast = (ratios[name] for name in AT_RATES)
     return Finding.of(
         f"MESHJOIN's is {min(slow):.1f} to {max(slow):.1f} times HYBRIDJOIN's at 125 per second, "
-        f"{min(ratios[ONE_PAGE]):.0f} to {max(ratios[ONE_PAGE]):.0f} times if that reads one "
+        f"{min(ratios[ONE_PAGE]):.0f} to {max(ratios[ONE_PAGE]):.0f} times if HYBRIDJOIN reads one "
         f"page at a time, but {min(fast):.1f} to {max(fast):.1f} times at 2,000",
         holds=min(slow) >= 2 and min(fast) >= 2,
         in_shape=min(slow) > 1.2 and min(fast) > 0.8,
@@ -114,7 +116,7 @@ def inlj_falls_behind(table: Table) -> Finding:
     waits = table.lookup("arrivals_per_s", "seconds", algorithm="inlj")
     return Finding.of(
         f"{waits[75.0] * 1e3:.0f} ms at 75 per second, {waits[250.0]:.1f} s at 250, "
-        f"{waits[2000.0]:.1f} s at 2,000, and growing as long as it runs",
+        f"{waits[2000.0]:.1f} s at 2,000, and growing with the length of the run",
         holds=waits[2000.0] > 100 * waits[75.0] and rises(list(waits.values())[2:]),
         in_shape=waits[2000.0] > waits[75.0],
     )
@@ -125,7 +127,7 @@ def inlj_first(table: Table) -> Finding:
     ratios = table.ratios("arrivals_per_s", "seconds", "algorithm", "hybridjoin", "inlj")
     told = ", ".join(f"{r:.2g} at {rate:g}" for r, rate in zip(ratios, RATES[:3], strict=False))
     return Finding.of(
-        f"times as long as INLJ: {told} per second",
+        f"HYBRIDJOIN's latency over INLJ's: {told} tuples per second",
         holds=min(ratios[:3]) > 1,
         in_shape=ratios[0] > 1,
     )

@@ -48,7 +48,7 @@ def falls_sharply(table: Table) -> Finding:
     """Judge which share of the best rate is left with the largest disk buffer."""
     left = [line[-1] / max(line) for line in _by_line(table, "memory_mb", "tuples_per_s")]
     return Finding.of(
-        f"where the disk buffer takes 98 % of the memory {max(left):.0%} of the rate is left",
+        f"{max(left):.0%} of the rate is left where the disk buffer has 98 % of the memory",
         holds=max(left) < 0.5,
         in_shape=max(left) < 0.9,
     )
@@ -95,7 +95,7 @@ def rates_at(expected: dict[float, float], table: Table) -> Finding:
     found = {share: rates[share] for share in expected}
     told = ", ".join(f"{rate:,.0f} in {share:g} %" for share, rate in found.items())
     return Finding.of(
-        f"with computing charged {told} (the paper: "
+        f"with computing charged: {told} (the paper: "
         f"{', '.join(f'{r:,.0f}' for r in expected.values())})",
         holds=all(r / 2 <= found[s] <= 2 * r for s, r in expected.items()),
         in_shape=all(found[s] >= r for s, r in expected.items()),
@@ -117,7 +117,7 @@ def diminishing(table: Table) -> Finding:
         rates = table.lookup("memory_percent", "tuples_per_s", algorithm=name)
         growths[name] = rates[10.0] / rates[1.0]
     return Finding.of(
-        f"with computing charged 10 times the memory, from 1 to 10 %, give "
+        f"with computing charged, 10 times the memory, from 1 to 10 %, gives "
         f"{growths['computing']:.1f} times the rate (the paper: 4.3); on the disk's clock alone "
         f"{growths['meshjoin']:.1f} times",
         holds=growths["computing"] < 8,

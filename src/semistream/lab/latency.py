@@ -1,9 +1,9 @@
-"""How long a tuple is with a join: from the moment it arrives until its result comes out.
+"""Latency: the time from a tuple's arrival until its result is emitted.
 
-`hybridjoin.txt` section 3 tells two parts apart. *Processing time* is what it takes while tuples
-are there whenever the join asks for them. *Waiting time* is what comes on top when they are not:
-MESHJOIN reads on only when its next w tuples have come, INLJ falls behind a stream that is faster
-than it is, and HYBRIDJOIN goes on with what it has.
+`hybridjoin.txt` section 3 has two parts of it. *Processing time* is the latency while the join
+always finds tuples to read. *Waiting time* is added when it does not: MESHJOIN continues only when
+its next w tuples have arrived, INLJ falls behind a stream that is faster than it is, and HYBRIDJOIN
+continues with the tuples in its window.
 """
 
 from collections.abc import Iterator
@@ -17,31 +17,31 @@ from semistream.lab.rig import Rig
 from semistream.relation.device import EmulatedDevice
 
 _BATCH_ROWS = 128
-_TURNS = 4
+_CYCLES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Sojourn:
-    """The mean over the tuples that came out in the second half of a run."""
+class Latency:
+    """The mean over the tuples that were emitted in the second half of a run."""
 
     mean_s: float
     tuples: int
 
 
-def stay_at_full_speed(rig: Rig, algorithm: str, memory_bytes: float, split: Split) -> Sojourn:
-    """Return how long a tuple stays when the next one is always there."""
+def latency_at_full_speed(rig: Rig, algorithm: str, memory_bytes: float, split: Split) -> Latency:
+    """Return the latency when the join always finds tuples to read."""
     device = rig.device_for(algorithm)
-    assert device is not None, "a tuple's stay is read off an emulated device's clock"
+    assert device is not None, "latency is read off an emulated device's clock"
     operator = rig.new_join(algorithm, memory_bytes, split, device)
-    seen = _Stays(device)
+    seen = _Latencies(device)
     for batch in operator.join(_Punctual(rig, device)):
         seen.note(batch)
-        if operator.telemetry.pages_scanned >= _TURNS * rig.page_count:
+        if operator.telemetry.pages_scanned >= _CYCLES * rig.page_count:
             break
     return seen.late_mean(rig.times)
 
 
-def stay_at_rate(
+def latency_at_rate(
     rig: Rig,
     algorithm: str,
     memory_bytes: float,
@@ -49,14 +49,14 @@ def stay_at_rate(
     rate: float,
     seconds: float,
     at_least: int = 1,
-) -> Sojourn:
-    """Return how long a tuple stays when so many arrive per second.
+) -> Latency:
+    """Return the latency when `rate` tuples arrive per second, over a run of `seconds`.
 
-    The join gets no tuples before `at_least` have come.
+    The join gets no tuples before `at_least` have arrived.
     """
     device = rig.slow_device(algorithm)
     operator = rig.new_join(algorithm, memory_bytes, split, device)
-    seen = _Stays(device)
+    seen = _Latencies(device)
     for batch in operator.join(_Steady(rig, device, rate, seconds, at_least)):
         if device.now_s > seconds:
             break
@@ -64,26 +64,26 @@ def stay_at_rate(
     return seen.late_mean(1.0)
 
 
-class _Stays:
-    """What came out: when, and how long it had been there."""
+class _Latencies:
+    """The latency of every tuple that was emitted."""
 
     def __init__(self, device: EmulatedDevice) -> None:
         self._device = device
-        self._stays: list[np.ndarray[tuple[int], np.dtype[np.float64]]] = []
+        self._latencies: list[np.ndarray[tuple[int], np.dtype[np.float64]]] = []
 
     def note(self, batch: pa.RecordBatch) -> None:
-        self._stays.append(self._device.now_s - batch.column("price").to_numpy())
+        self._latencies.append(self._device.now_s - batch.column("price").to_numpy())
 
-    def late_mean(self, times: float) -> Sojourn:
-        if not self._stays:
-            return Sojourn(float("nan"), 0)
-        stays = np.concatenate(self._stays)
-        late = stays[len(stays) // 2 :]
-        return Sojourn(float(late.mean()) * times, len(late))
+    def late_mean(self, times: float) -> Latency:
+        if not self._latencies:
+            return Latency(float("nan"), 0)
+        latencies = np.concatenate(self._latencies)
+        late = latencies[len(latencies) // 2 :]
+        return Latency(float(late.mean()) * times, len(late))
 
 
 class _Punctual:
-    """A stream that is there whenever it is asked for, each tuple with the time it was taken."""
+    """A stream that always has tuples; each carries the time at which the join took it."""
 
     def __init__(self, rig: Rig, device: EmulatedDevice) -> None:
         self._rig, self._device = rig, device
@@ -97,10 +97,10 @@ class _Punctual:
 
 
 class _Steady:
-    """So many tuples per second, at least so many at a time.
+    """`rate` tuples per second, handed over `at_least` at a time.
 
-    A join that asks in vain is told so, and may go on with what it has; if it asks again without
-    having done anything, time passes until there are enough.
+    A join that requests tuples too early gets an empty batch, and may continue with the tuples it
+    has; if it requests again without having read from the device, time passes until enough arrived.
     """
 
     def __init__(
@@ -110,15 +110,15 @@ class _Steady:
         self._rate, self._seconds, self._at_least = rate, seconds, at_least
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        row, asked_at = 0, -1.0
+        row, requested_at = 0, -1.0
         while self._device.now_s < self._seconds:
             now = self._device.now_s
             due = int(self._rate * now) - row
             if due < self._at_least:
-                if self._at_least > 1 or now == asked_at:  # the join has nothing else to do
+                if self._at_least > 1 or now == requested_at:  # the join has nothing else to do
                     self._device.idle((row + self._at_least + 0.5) / self._rate - now)
                     continue
-                asked_at = now
+                requested_at = now
                 yield self._rig.stream_rows(row, 0)
                 continue
             batch = self._rig.stream_rows(row, min(due, max(_BATCH_ROWS, self._at_least)))
