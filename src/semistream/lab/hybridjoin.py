@@ -355,7 +355,7 @@ FIGURES = (
         ),
         (
             Claim(
-                "MESHJOIN lets tuples wait longer than HYBRIDJOIN.",
+                "Tuples wait longer with MESHJOIN than with HYBRIDJOIN.",
                 "section 6.2.1, figure 10(b)",
                 findings.meshjoin_waits,
             ),
@@ -368,7 +368,7 @@ FIGURES = (
                 "Below some 150 tuples per second HYBRIDJOIN is slower than INLJ.",
                 "section 6.2.1, figure 10(b)",
                 findings.inlj_first,
-                why="INLJ serves 118 per second on this disk; from there on it falls behind.",
+                why="INLJ's rate is 118 tuples/s on this disk; from there on it falls behind.",
             ),
         ),
         note="The paper shows waiting time alone; here it is the whole latency. MESHJOIN waits for "
@@ -384,13 +384,13 @@ FIGURES = (
         BY_SIZE,
         (
             Claim(
-                "HYBRIDJOIN serves more than MESHJOIN.",
+                "HYBRIDJOIN's rate is higher than MESHJOIN's.",
                 "section 6.2.1, figure 10(c)",
                 partial(ahead, x="rows_millions", winner="hybridjoin", loser="meshjoin"),
                 why=_ABOUT_EQUAL,
             ),
             Claim(
-                "HYBRIDJOIN serves more than INLJ.",
+                "HYBRIDJOIN's rate is higher than INLJ's.",
                 "section 6.2.1, figure 10(c)",
                 partial(ahead, x="rows_millions", winner="hybridjoin", loser="inlj"),
             ),
@@ -410,13 +410,13 @@ FIGURES = (
         BY_MEMORY,
         (
             Claim(
-                "HYBRIDJOIN serves more than MESHJOIN, at every budget.",
+                "HYBRIDJOIN's rate is higher than MESHJOIN's, at every budget.",
                 "section 6.2.1, figure 10(d)",
                 partial(ahead, x="memory_mb", winner="hybridjoin", loser="meshjoin"),
                 why=_ABOUT_EQUAL,
             ),
             Claim(
-                "HYBRIDJOIN serves more than INLJ, at every budget.",
+                "HYBRIDJOIN's rate is higher than INLJ's, at every budget.",
                 "section 6.2.1, figure 10(d)",
                 partial(ahead, x="memory_mb", winner="hybridjoin", loser="inlj"),
             ),
