@@ -80,8 +80,7 @@ def _draw_buffer(canvas: Canvas, table: Table) -> None:
     other.set_ylabel("I/O cost (ms per loop)")
     other.set_ylim(bottom=0)
     other.spines["top"].set_visible(False)
-    lines = [*axes.get_lines(), *other.get_lines()]
-    axes.legend(lines, [str(line.get_label()) for line in lines], fontsize=8, frameon=False)
+    canvas.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
 
 
 def _sales_points(lab: Lab) -> Sequence[Point]:
