@@ -1,6 +1,8 @@
 """The chart of an explanation: what each algorithm is worth, and what other budgets would buy."""
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
+from typing import Protocol
 
 import matplotlib as mpl
 
@@ -8,13 +10,38 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from semistream.advice.explain import Explanation
 from semistream.units import format_bytes
 
 _CHOSEN, _OTHER, _LINE = "#1b6ca8", "#b8c4cf", "#d1495b"
 
 
-def draw(explanation: Explanation, path: str | PathLike[str]) -> None:
+class Ranked(Protocol):
+    """An algorithm and its predicted rate."""
+
+    @property
+    def algorithm(self) -> str: ...  # noqa: D102
+    @property
+    def tuples_per_s(self) -> float: ...  # noqa: D102
+
+
+class Explained(Ranked, Protocol):
+    """What the chart shows of an `Explanation`, which has the meaning of each."""
+
+    @property
+    def rows(self) -> int: ...  # noqa: D102
+    @property
+    def memory_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def rate(self) -> float | None: ...  # noqa: D102
+    @property
+    def skew(self) -> float: ...  # noqa: D102
+    @property
+    def ranking(self) -> Sequence[Ranked]: ...  # noqa: D102
+    @property
+    def other_budgets(self) -> Mapping[int, float]: ...  # noqa: D102
+
+
+def draw(explanation: Explained, path: str | PathLike[str]) -> None:
     """Draw into a file."""
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(10, 4.2), width_ratios=(3, 2), layout="constrained"
@@ -30,7 +57,7 @@ def draw(explanation: Explanation, path: str | PathLike[str]) -> None:
     plt.close(figure)
 
 
-def _by_algorithm(explanation: Explanation, axes: Axes) -> None:
+def _by_algorithm(explanation: Explained, axes: Axes) -> None:
     ranking = explanation.ranking[::-1]
     rates = [row.tuples_per_s for row in ranking]
     colours = [_CHOSEN if row.algorithm == explanation.algorithm else _OTHER for row in ranking]
@@ -43,7 +70,7 @@ def _by_algorithm(explanation: Explanation, axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _by_budget(explanation: Explanation, axes: Axes) -> None:
+def _by_budget(explanation: Explained, axes: Axes) -> None:
     rates = {**explanation.other_budgets, explanation.memory_bytes: explanation.tuples_per_s}
     sizes = sorted(rates)
     bars = axes.bar(
@@ -62,7 +89,7 @@ def _by_budget(explanation: Explanation, axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_rate(explanation: Explanation, axes: Axes) -> None:
+def _draw_rate(explanation: Explained, axes: Axes) -> None:
     if explanation.rate:
         axes.axvline(explanation.rate, color=_LINE, linestyle="--", linewidth=1)
         axes.annotate(
