@@ -27,7 +27,7 @@ MODULES = sorted(
     if not module.name.startswith(("semistream.spark", "semistream.cli.demo"))
 )
 # A file or folder that a document names by its path: below the package, or below the repository.
-_NAMED = re.compile(r"`((?:\w+/)*\w+\.py|(?:\w+/)+)`")
+_NAMED = re.compile(r"`((?:[a-z0-9_]+/)*[a-z0-9_]+\.py|(?:[a-z0-9_]+/)+)`")
 _LINK = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]+))?\)")
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 # Words that the glossary has replaced.
