@@ -2,7 +2,7 @@
 
 Kernels are compiled once and kept on disk. Numba looks for a folder in ``NUMBA_CACHE_DIR``, then in
 the package itself, then in the user's cache folder, and raises at import if it can write to none of
-them, as on an executor whose image and home are read-only. Here the search goes on:
+them, as on an executor whose image and home are read-only. Here the search continues:
 
 1. ``$SEMISTREAM_CACHE``, the folder for all files that Semistream keeps between runs;
 2. a folder in the system's temporary folder that belongs to this user alone. What Numba loads

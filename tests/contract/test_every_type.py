@@ -183,7 +183,7 @@ def key_columns(draw: st.DrawFn, family: str) -> tuple[list[Any], pa.Array]:
 def test_keys_of_types_that_meet(
     algorithm: str, data: st.DataObject, family: str, how: str
 ) -> None:
-    """Also where R cannot have what the stream asks for."""
+    """Also where R cannot have what the stream requests."""
     our_values, ours = data.draw(key_columns(family))
     their_values, theirs = data.draw(key_columns(family))
     numbers = list(range(ROWS))

@@ -79,7 +79,7 @@ def test_a_stream_goes_on_behind_what_is_there(
         (["zipf", "--out", "x", "--rate", "-1"], "rate"),
         (["zipf", "--out", "x", "--rate", "1", "--every", "0"], "seconds"),
         (["zipf", "--out", "kafka://host"], "kafka://host:port/topic"),
-        (["zipf", "--out", "kafka://h:1/t", "--files", "2"], "a message a row"),
+        (["zipf", "--out", "kafka://h:1/t", "--files", "2"], "one message per row"),
         (["zipf", "--out", "x", "--every", "2"], "--every needs --rate"),
         (["zipf", "--out", "x", "--on", "2"], "--arrivals intermittent"),
         (["zipf", "--relation-out", "x.json"], ".parquet or .csv"),

@@ -13,7 +13,9 @@ from semistream.budget.split import Split
 from semistream.cli.lab import choose, run_figures
 from semistream.cli.main import main
 from semistream.errors import OptionError
+from semistream.joins.registry import ALGORITHMS
 from semistream.lab.catalogue import FIGURES
+from semistream.lab.charts import style_of
 from semistream.lab.claims import Finding, Table, Verdict, falls, has_peak, rises
 from semistream.lab.figures import Lab, Scale
 from semistream.lab.latency import latency_at_full_speed, latency_at_rate
@@ -58,6 +60,20 @@ def test_each_claim_says_something_and_where_it_stands() -> None:
         for claim in figure.claims:
             assert claim.says.endswith(".")
             assert claim.source == "ours" or claim.source.startswith("section")
+
+
+def test_a_new_algorithm_has_a_look_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    new = replace(ALGORITHMS["meshjoin"], name="newjoin", label="NEWJOIN")
+    monkeypatch.setitem(ALGORITHMS, "newjoin", new)
+    styles = {name: style_of(name) for name in ALGORITHMS}
+    assert styles["newjoin"].label == "NEWJOIN"
+    assert len({(style.colour, style.marker) for style in styles.values()}) == len(ALGORITHMS)
+
+
+def test_series_that_are_no_algorithm_are_told_apart_by_position() -> None:
+    first, second = style_of(20.0, 0, lambda mb: f"M = {mb:g} MB"), style_of(40.0, 1)
+    assert first.label == "M = 20 MB"
+    assert (first.colour, first.marker) != (second.colour, second.marker)
 
 
 @pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "cmeshjoin"])

@@ -29,25 +29,7 @@ from tests.unit.snapshots import (
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def location(tmp_path: Path) -> Path:
-    return tmp_path / "r.rel"
-
-
-@pytest.fixture(autouse=True)
-def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[leases._Keeper]:
-    """The leases of this test alone, whose thread does not act by itself."""
-    keeper = leases._Keeper()
-    monkeypatch.setattr(leases, "_TICK_S", 1e6)
-    monkeypatch.setattr(leases, "_keeper", keeper)
-    yield keeper
-    keeper.close()
-
-
-@pytest.fixture
-def pair(location: Path) -> tuple[ss.Relation, ss.Relation]:
-    """An old snapshot and the current one."""
-    return build(location), build(location)
+pytestmark = pytest.mark.usefixtures("keeper")
 
 
 def paused_join(relation: ss.Relation) -> Iterator[pa.RecordBatch]:

@@ -1,9 +1,8 @@
-"""What a prune removes, and what it passes over: young, in use, or just coming into use."""
+"""What a prune removes, and what it keeps: snapshots young, in use, or just opened."""
 
 import os
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 
 import semistream as ss
 from semistream.errors import OptionError, SnapshotPrunedError
-from semistream.relation import leases
 from semistream.relation.disk import Disk
 from semistream.relation.draft import Draft
 from semistream.relation.leases import LEASE_S, Lease
@@ -28,26 +26,7 @@ from tests.unit.snapshots import (
     write_lease,
 )
 
-
-@pytest.fixture
-def location(tmp_path: Path) -> Path:
-    return tmp_path / "r.rel"
-
-
-@pytest.fixture(autouse=True)
-def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[leases._Keeper]:
-    """The leases of this test alone, whose thread does not act by itself."""
-    keeper = leases._Keeper()
-    monkeypatch.setattr(leases, "_TICK_S", 1e6)
-    monkeypatch.setattr(leases, "_keeper", keeper)
-    yield keeper
-    keeper.close()
-
-
-@pytest.fixture
-def pair(location: Path) -> tuple[ss.Relation, ss.Relation]:
-    """An old snapshot and the current one."""
-    return build(location), build(location)
+pytestmark = pytest.mark.usefixtures("keeper")
 
 
 # The grace period

@@ -117,6 +117,7 @@ WORKLOADS: list[Workload] = [
     Synthetic(relation_rows=5_000),
     Synthetic(relation_rows=100_000, exponent=0.5, relation_exponent=0.7),
     Synthetic(relation_rows=5_000, by_frequency=True, payload_bytes=8),
+    Synthetic(relation_rows=5_000, in_columns=True),
     Drifting(relation_rows=5_000, every_rows=30_000, share=0.25),
     Retail(products=5_000),
     Clouds(relation_rows=70_000),
@@ -166,6 +167,24 @@ def test_rows_before_the_first_are_refused() -> None:
         Synthetic(relation_rows=10).stream_rows(-1, 5)
     with pytest.raises(OptionError, match="batch_rows"):
         next(stream_batches(Synthetic(relation_rows=10), 5, 0))
+
+
+def test_the_payload_is_one_column_or_several_of_the_same_width() -> None:
+    table = Synthetic(relation_rows=1_000, payload_bytes=24, in_columns=True).relation()
+    assert table.column_names == ["k", "c0", "c1", "c2"]
+    assert set(table.schema.types) == {pa.int64()}
+    assert sorted(table["k"].to_pylist()) == list(range(1_000))
+    with pytest.raises(OptionError, match="multiple of 8"):
+        Synthetic(relation_rows=10, payload_bytes=20, in_columns=True)
+
+
+def test_the_endless_stream_has_the_same_columns_and_the_skew_it_is_given() -> None:
+    workload = Synthetic(relation_rows=1_000)
+    batches = [next(workload.endless(exponent, 20_000)) for exponent in (0.0, 1.0)]
+    assert all(batch.schema == workload.stream_schema for batch in batches)
+    most = [np.bincount(batch.column("k").to_numpy()).max() / 20_000 for batch in batches]
+    assert most[0] < 0.005
+    assert most[1] == pytest.approx(1 / (1.0 / np.arange(1, 1_001)).sum(), rel=0.1)
 
 
 def test_synthetic_rows_have_the_papers_sizes() -> None:

@@ -85,9 +85,17 @@ class Explanation:
 
     def plot(self, path: str | PathLike[str]) -> None:
         """Draw the rates by algorithm and by budget into a file: PNG, SVG, what its name says."""
-        from semistream.advice.explain_chart import draw
+        from semistream.advice.explain_chart import Chart
 
-        draw(self, path)
+        Chart(
+            title=f"{self.rows:,} rows, {format_bytes(self.memory_bytes)}, "
+            f"Zipf {self.skew:.2f}: predicted service rate",
+            by_algorithm={row.algorithm: row.tuples_per_s for row in self.ranking},
+            chosen=self.algorithm,
+            by_budget={**self.other_budgets, self.memory_bytes: self.tuples_per_s},
+            memory_bytes=self.memory_bytes,
+            arrivals=self.rate,
+        ).draw(path)
 
     def __str__(self) -> str:
         """Return the explanation as text."""

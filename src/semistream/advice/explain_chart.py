@@ -1,5 +1,6 @@
 """The chart of an explanation: the rate of each algorithm, and the rates of other budgets."""
 
+from dataclasses import dataclass
 from os import PathLike
 
 import matplotlib as mpl
@@ -8,69 +9,68 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from semistream.advice.explain import Explanation
 from semistream.units import format_bytes
 
 _CHOSEN, _OTHER, _LINE = "#1b6ca8", "#b8c4cf", "#d1495b"
 
 
-def draw(explanation: Explanation, path: str | PathLike[str]) -> None:
-    """Draw into a file."""
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(10, 4.2), width_ratios=(3, 2), layout="constrained"
-    )
-    _by_algorithm(explanation, left)
-    _by_budget(explanation, right)
-    figure.suptitle(
-        f"{explanation.rows:,} rows, {format_bytes(explanation.memory_bytes)}, "
-        f"Zipf {explanation.skew:.2f}: predicted service rate",
-        fontsize=11,
-    )
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn: predicted rates in tuples per second."""
 
+    title: str
+    by_algorithm: dict[str, float]  # best first
+    chosen: str  # one of these
+    by_budget: dict[int, float]  # bytes, and the rate of the best algorithm
+    memory_bytes: int  # one of these
+    arrivals: float | None  # tuples per second, if given
 
-def _by_algorithm(explanation: Explanation, axes: Axes) -> None:
-    ranking = explanation.ranking[::-1]
-    rates = [row.tuples_per_s for row in ranking]
-    colours = [_CHOSEN if row.algorithm == explanation.algorithm else _OTHER for row in ranking]
-    bars = axes.barh([row.algorithm for row in ranking], rates, color=colours)
-    axes.bar_label(bars, [f"{rate:,.0f}" for rate in rates], padding=3, fontsize=8)
-    axes.set_xscale("log")
-    axes.set_xlim(min(rates) / 2, max(rates) * 6)
-    axes.set_xlabel("tuples per second")
-    _draw_rate(explanation, axes)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _by_budget(explanation: Explanation, axes: Axes) -> None:
-    rates = {**explanation.other_budgets, explanation.memory_bytes: explanation.tuples_per_s}
-    sizes = sorted(rates)
-    bars = axes.bar(
-        [format_bytes(size) for size in sizes],
-        [rates[size] for size in sizes],
-        color=[_CHOSEN if size == explanation.memory_bytes else _OTHER for size in sizes],
-        width=0.6,
-    )
-    axes.bar_label(bars, [f"{rates[size]:,.0f}" for size in sizes], padding=3, fontsize=8)
-    axes.set_xlabel("memory")
-    axes.set_ylabel("tuples per second, best algorithm")
-    axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.margins(y=0.15)
-    if explanation.rate:
-        axes.axhline(explanation.rate, color=_LINE, linestyle="--", linewidth=1)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_rate(explanation: Explanation, axes: Axes) -> None:
-    if explanation.rate:
-        axes.axvline(explanation.rate, color=_LINE, linestyle="--", linewidth=1)
-        axes.annotate(
-            "arrives",
-            (explanation.rate, 0.02),
-            xycoords=("data", "axes fraction"),
-            color=_LINE,
-            fontsize=8,
-            xytext=(3, 0),
-            textcoords="offset points",
+    def draw(self, path: str | PathLike[str]) -> None:
+        """Draw into a file."""
+        figure, (left, right) = plt.subplots(
+            1, 2, figsize=(10, 4.2), width_ratios=(3, 2), layout="constrained"
         )
+        self._draw_algorithms(left)
+        self._draw_budgets(right)
+        figure.suptitle(self.title, fontsize=11)
+        figure.savefig(path, dpi=150)
+        plt.close(figure)
+
+    def _draw_algorithms(self, axes: Axes) -> None:
+        names = list(self.by_algorithm)[::-1]
+        rates = [self.by_algorithm[name] for name in names]
+        colours = [_CHOSEN if name == self.chosen else _OTHER for name in names]
+        bars = axes.barh(names, rates, color=colours)
+        axes.bar_label(bars, [f"{rate:,.0f}" for rate in rates], padding=3, fontsize=8)
+        axes.set_xscale("log")
+        axes.set_xlim(min(rates) / 2, max(rates) * 6)
+        axes.set_xlabel("tuples per second")
+        self._draw_arrivals(axes)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    def _draw_budgets(self, axes: Axes) -> None:
+        sizes = sorted(self.by_budget)
+        rates = [self.by_budget[size] for size in sizes]
+        colours = [_CHOSEN if size == self.memory_bytes else _OTHER for size in sizes]
+        bars = axes.bar([format_bytes(size) for size in sizes], rates, color=colours, width=0.6)
+        axes.bar_label(bars, [f"{rate:,.0f}" for rate in rates], padding=3, fontsize=8)
+        axes.set_xlabel("memory")
+        axes.set_ylabel("tuples per second, best algorithm")
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        axes.margins(y=0.15)
+        if self.arrivals:
+            axes.axhline(self.arrivals, color=_LINE, linestyle="--", linewidth=1)
+        axes.spines[["top", "right"]].set_visible(False)
+
+    def _draw_arrivals(self, axes: Axes) -> None:
+        if self.arrivals:
+            axes.axvline(self.arrivals, color=_LINE, linestyle="--", linewidth=1)
+            axes.annotate(
+                "arrives",
+                (self.arrivals, 0.02),
+                xycoords=("data", "axes fraction"),
+                color=_LINE,
+                fontsize=8,
+                xytext=(3, 0),
+                textcoords="offset points",
+            )

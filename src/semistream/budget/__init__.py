@@ -1,1 +1,1 @@
-"""What the parts of a join take in memory, and how a budget is split between them."""
+"""The sizes of a join's parts in memory, and how a budget is split between them."""

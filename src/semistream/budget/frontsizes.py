@@ -1,4 +1,4 @@
-"""What a front stage takes: single rows of R in sets, or whole pages that stay in memory."""
+"""The size of a front stage: single rows of R in sets, or whole pages that stay in memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from semistream.relation.writer import CODE_BYTES
 
 WAYS = 7  # places in which a key can stand
 MOST_ROWS_PER_KEY = WAYS // 2  # a key of more rows is not cached: all of them would have to be
-PLACES_PER_ADMISSION = 64  # no more than this part of the cache changes hands at a time
-# Its part of a line, and for each admission a candidate, its place, and the rows that make way.
+PLACES_PER_ADMISSION = 64  # no more than this part of the cache is replaced at a time
+# Its part of a line, and for each admission a candidate, its place, and the rows that are evicted.
 _ENTRY_BYTES = 64 / WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / PLACES_PER_ADMISSION
 _LEAST_SETS = PLACES_PER_ADMISSION
-_BYTES_PER_PAGE = 4 + 4 + 1 + 4 + 8  # demand, place, whether wanted, a score, and their order
+_BYTES_PER_PAGE = 4 + 4 + 1 + 4 + 8  # demand, place, whether chosen, a score, and their order
 _BYTES_PER_PLACE = 8 + 8 + 1
 
 
@@ -27,7 +27,7 @@ class FrontPolicy:
 
     least_skew: float  # a hit ratio below this multiple of the cached share of R is chance
     cycles_of_rest: int  # after which a front stage that hits by chance alone is tried again
-    patience: int  # arrivals for each slot of the window before waiting tuples have their turn
+    patience: int  # arrivals for each slot of the window before the back stage goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class CachedColumns:
 
     @property
     def entry_bytes(self) -> float:
-        """What a place in the cache takes."""
+        """The size of a place in the cache."""
         return _ENTRY_BYTES + row_bytes(self.schema, self.value_bytes)
 
 
@@ -66,7 +66,7 @@ def set_count(columns: CachedColumns, budget_bytes: int) -> int:
 
 
 def pinned_part_bytes(reader: PageReader, columns: Sequence[str], places: int) -> int:
-    """Return what a pinned part of so many pages takes."""
+    """Return the size of a pinned part of this many pages."""
     if not places:
         return 0
     cached = CachedColumns.of(reader, columns)

@@ -49,7 +49,7 @@ def settings_for_budget(
     split: Split = USUAL,
     most_tuples: int | None = None,
 ) -> IndexJoinSettings:
-    """Split a budget between disk buffer, waiting room and output, or say what would be enough."""
+    """Split a budget between disk buffer, window and output; raise an error if it is too small."""
     least = least_memory_bytes(sizes, least_pages)
     if budget_bytes < least:
         raise too_small(name, sizes, budget_bytes, least, least_pages)

@@ -10,8 +10,8 @@ Ours, with the symbols bound in `semistream.budget.sizes`::
         + input_bytes + output_bytes + table_bytes,   k = ⌈N_R/b⌉
 
 In the place of the paper's second term, a buffer for the next w tuples, is `input_bytes`: tuples go
-from the source's batch straight into H, a slice of it at a time. The last terms are ours: nothing
-that takes memory is left out.
+from the source's batch straight into H, a slice of it at a time. The last terms are ours: all
+memory is counted.
 
 R-MESHJOIN has a window of any size in the place of w·k.
 """
@@ -60,7 +60,7 @@ class MeshJoinSettings:
 
 
 def memory_bytes(sizes: Sizes, settings: MeshJoinSettings) -> int:
-    """Return what MESHJOIN takes with these settings (equation 1)."""
+    """Return the memory of MESHJOIN with these settings (equation 1)."""
     return (
         sizes.disk_bytes(settings.pages_per_read)
         + sizes.window_bytes(settings.window_tuples)
@@ -71,7 +71,7 @@ def memory_bytes(sizes: Sizes, settings: MeshJoinSettings) -> int:
 
 
 def least_memory_bytes(sizes: Sizes) -> int:
-    """Return the least budget MESHJOIN can run in: w = 1 and the b that then takes least."""
+    """Return the least budget of MESHJOIN: w = 1, and the b that then needs least memory."""
     buffers = (LEAST_OUTPUT_ROWS, least_output_bytes(sizes), LEAST_INPUT_BYTES)
     return min(
         memory_bytes(sizes, MeshJoinSettings(b, k, k, *buffers))
@@ -81,7 +81,7 @@ def least_memory_bytes(sizes: Sizes) -> int:
 
 
 def settings_for_budget(sizes: Sizes, budget_bytes: int, split: Split = USUAL) -> MeshJoinSettings:
-    """Split a budget between disk buffer, window and output, or say what would be enough."""
+    """Split a budget between disk buffer, window and output; raise an error if it is too small."""
     least = least_memory_bytes(sizes)
     if budget_bytes < least:
         raise too_small("meshjoin", sizes, budget_bytes, least, 1)
@@ -99,12 +99,12 @@ def reduced_settings_for_budget(
     """Split a budget for R-MESHJOIN under the constraint that pages and reads are whole numbers.
 
     A cycle of k reads needs no disk buffer larger than ⌈N_R/k⌉ pages: what MESHJOIN's last, shorter
-    read leaves unused goes to the window, and so does what w·k leaves over.
+    read leaves unused goes to the window, and so does the remainder beyond w·k.
     """
     least = least_reduced_bytes(sizes)
     if budget_bytes < least:
         raise too_small("rmeshjoin", sizes, budget_bytes, least, 1)
-    # So near the least budget it is the number of reads that counts.
+    # This near the least budget it is the number of reads that counts.
     return _split(
         sizes, budget_bytes, split, _with_equal_reads, lambda s: s.window_tuples / s.reads_per_cycle
     )
@@ -129,7 +129,7 @@ def _split(
 
 
 def _with_equal_reads(sizes: Sizes, pages: int, spare: Spare) -> MeshJoinSettings:
-    """Return as many reads as `pages` a read take, of equal size, and the window that then fits."""
+    """Return equal reads, as many as there are of `pages` pages, and the window that then fits."""
     reads = _reads(sizes, pages)
     pages = -(-sizes.page_count // reads)
     tuples = max(0, spare.tuples_beside(sizes, sizes.disk_bytes(pages)))

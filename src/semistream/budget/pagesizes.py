@@ -1,4 +1,4 @@
-"""What pages of R take in the disk buffer: their key codes, and the columns that are fetched."""
+"""The size of R's pages in the disk buffer: their key codes, and the columns that are fetched."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _ALIGN = 64
 def disk_buffer_bytes(
     reader: PageReader, columns: Sequence[str], pages: int, tallies: bool = False
 ) -> int:
-    """Return what a disk buffer of this many pages takes."""
+    """Return the size of a disk buffer of this many pages."""
     arena = arena_bytes(reader, columns, pages)
     codes = reader.most_part_bytes(CODES, pages)
     return codes + arena + (codes // CODE_BYTES if tallies else 0)
@@ -31,7 +31,7 @@ def arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
 
 
 def slab_bytes(reader: PageReader, column: str, pages: int) -> int:
-    """Return what one column takes in memory over any run of this many pages."""
+    """Return the most memory of one column over any run of this many pages."""
     return sum(_slab_parts(reader, column, pages))
 
 
@@ -53,7 +53,7 @@ def _slab_parts(reader: PageReader, column: str, pages: int) -> tuple[int, int]:
 
 
 def widest_row_bytes(reader: PageReader, columns: Sequence[str]) -> int:
-    """Return a bound on what the variable-width values of a row take when they are fetched.
+    """Return a bound on the size of a row's variable-width values when they are fetched.
 
     A value is no larger than the largest page of its column; a wide row has a page of its own.
     """
@@ -69,7 +69,7 @@ def widest_row_bytes(reader: PageReader, columns: Sequence[str]) -> int:
 
 
 def value_bytes(reader: PageReader, column: str) -> float:
-    """Return what a value of a relation's column takes in memory, on average over its pages."""
+    """Return the size of a value of a relation's column in memory, on average over its pages."""
     dtype = reader.manifest.schema.field(column).type
     if encoding_of(dtype) is Encoding.FIXED:
         return width_bytes(dtype)

@@ -1,4 +1,4 @@
-"""What it takes to hold all of R in memory."""
+"""The memory of `resident`, which holds all of R."""
 
 from semistream.budget.pagesizes import slab_bytes, widest_row_bytes
 from semistream.relation.reader import PageReader
@@ -8,7 +8,7 @@ _BUFFER_BYTES = 1 << 20  # for input and output together, at least
 
 
 def least_memory_bytes(reader: PageReader, columns: tuple[str, ...]) -> int:
-    """Return what it takes to hold all of R's rows with these columns, and to emit the widest."""
+    """Return the least budget to hold all of R's rows with these columns and to emit the widest."""
     widest = widest_row_bytes(reader, columns)
     return reader.table_bytes + held_bytes(reader, columns) + max(_BUFFER_BYTES, 2 * widest)
 

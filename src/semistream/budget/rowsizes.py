@@ -1,6 +1,6 @@
-"""What rows take at rest: columns of waiting tuples or of cached rows, in records and arenas.
+"""The size of stored rows: columns of waiting tuples or of cached rows, in records and arenas.
 
-`joins/rows.py` stores them; here is only how much memory that needs.
+`joins/rows.py` stores them; here is only their memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ NESTED_COPIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """How many bytes the values of some columns take: on average, and the widest of a sample."""
+    """The size in bytes of the values of some columns: on average, and the widest of a sample."""
 
     average: tuple[float, ...]
     widest: tuple[int, ...]
@@ -41,7 +41,7 @@ class Widths:
         return cls(tuple(value_bytes), tuple(int(size) for size in value_bytes))
 
     def widest_row_bytes(self, schema: pa.Schema) -> int:
-        """Return what the variable-width values of a row take at most."""
+        """Return the greatest size of a row's variable-width values."""
         return sum(self.widest[i] for i in variable_columns(schema))
 
 
@@ -77,7 +77,7 @@ def row_bytes(
     implied: int | None = None,
     header: Mapping[str, npt.DTypeLike] | None = None,
 ) -> float:
-    """Return what a slot takes: its record, and what the stores of its columns keep besides.
+    """Return the size of a slot: its record, and its part of the column stores.
 
     A field that is not nullable must really have no nulls; it saves the validity byte.
     """
@@ -105,5 +105,5 @@ def arena_base_bytes(widest: int) -> int:
 
 
 def average_value_bytes(column: pa.Array) -> float:
-    """Return what a value takes on average in a sample, at least one byte."""
+    """Return the average size of a value in a sample, at least one byte."""
     return max(1.0, total_bytes([column]) / max(1, len(column)))

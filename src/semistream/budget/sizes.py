@@ -1,4 +1,4 @@
-"""What the parts of a join take in memory: the numbers that every memory equation is fed with."""
+"""The sizes of a join's parts in memory: the numbers of every memory equation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Sizes:
     `pinned_bytes(l)`    l · v_P of `xhybridjoin.txt`: pages that stay in memory
     `cached_rows(m)`     h_R of `cmeshjoin-front-stage.txt`: rows in a front stage of m bytes
     `tuple_bytes`        f · v_S + sizeof(ptr): a waiting tuple in H, with its place in Q
-    `window_base_bytes`  (not in the paper) what a window takes however small it is
+    `window_base_bytes`  (not in the paper) the fixed overhead of a window
     `output_row_bytes`   (not in the paper) a row of the output buffer
     `widest_row_bytes`   (not in the paper) the widest row that the output buffer must hold
     `table_bytes`        (not in the paper) the page table with index and checksums
@@ -40,5 +40,5 @@ class Sizes:
     cached_rows: Callable[[int], int] = _none
 
     def window_bytes(self, tuples: int) -> int:
-        """Return what a window of so many tuples takes."""
+        """Return the size of a window of this many tuples."""
         return tuples * self.tuple_bytes + self.window_base_bytes

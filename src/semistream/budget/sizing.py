@@ -1,6 +1,6 @@
 """The sizes of a join's parts, from the relation's page table and the stream's widths.
 
-Nothing is allocated and no join is made: `auto` asks for the sizes of all algorithms before it
+Nothing is allocated and no join is made: `auto` compares the sizes of all algorithms before it
 chooses one.
 """
 

@@ -26,7 +26,7 @@ FRONT_SHARE = 1 / 6
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a budget is to be split, where the model has an opinion; the rest goes to the window."""
+    """How a budget is to be split, where the model has decided; the rest goes to the window."""
 
     pages_per_read: int | None = None  # b
     front_bytes: int | None = None  # for the front stage, where there is one
@@ -71,28 +71,30 @@ class Spare:
         """Output rows, output bytes and input bytes, as settings have them."""
         return self.output_rows, self.output_bytes, self.input_bytes
 
-    def pages(self, sizes: Sizes, least: int, wanted: int | None) -> int:
-        """Return b: what is wanted, or the usual share of what is spare; at least so many."""
-        usual = most_pages(sizes, int(self.size_bytes * DISK_SHARE)) if wanted is None else wanted
-        return max(least, min(usual, sizes.page_count))
+    def pages(self, sizes: Sizes, least: int, requested: int | None) -> int:
+        """Return b: as requested, or the usual share of what is spare; at least `least`."""
+        pages = requested
+        if pages is None:
+            pages = most_pages(sizes, int(self.size_bytes * DISK_SHARE))
+        return max(least, min(pages, sizes.page_count))
 
     def tuples_beside(self, sizes: Sizes, used_bytes: int) -> int:
-        """Return how many waiting tuples fit beside what is used otherwise; negative if none."""
+        """Return how many waiting tuples fit beside `used_bytes`; negative if none."""
         return (self.size_bytes - used_bytes - sizes.window_base_bytes) // sizes.tuple_bytes
 
 
 def front_share(budget_bytes: int, least_bytes: int, split: Split) -> int:
-    """Return the front stage's share of a budget: as asked, or as usual, if the rest is enough.
+    """Return the front stage's share of a budget: as requested, or as usual, if the rest is enough.
 
     `least_bytes` is the least that the back stage can run in.
     """
-    wanted = split.front_bytes
-    wanted = int(budget_bytes * FRONT_SHARE) if wanted is None else wanted
-    return max(0, min(wanted, budget_bytes - least_bytes))
+    share = split.front_bytes
+    share = int(budget_bytes * FRONT_SHARE) if share is None else share
+    return max(0, min(share, budget_bytes - least_bytes))
 
 
 def input_bytes(budget_bytes: int) -> int:
-    """Return what the input may take of a budget."""
+    """Return the share of the input in a budget."""
     usual = int(budget_bytes * INPUT_SHARE)
     return max(LEAST_INPUT_BYTES, min(MOST_INPUT_BYTES, usual))
 
@@ -104,12 +106,12 @@ def least_output_bytes(sizes: Sizes) -> int:
 
 
 def fixed_bytes(sizes: Sizes) -> int:
-    """Return what page table and the least input and output buffers take."""
+    """Return the size of the page table and the least input and output buffers."""
     return sizes.table_bytes + least_output_bytes(sizes) + LEAST_INPUT_BYTES
 
 
 def most_pages(sizes: Sizes, size_bytes: int) -> int:
-    """Return the most pages whose disk buffer takes at most so much; it may be none."""
+    """Return the most pages whose disk buffer fits into `size_bytes`; it may be none."""
     return bisect_right(range(1, sizes.page_count + 1), size_bytes, key=sizes.disk_bytes)
 
 

@@ -17,8 +17,8 @@ from semistream.budget.indexjoin import IndexJoinSettings, least_memory_bytes, s
 from semistream.budget.sizes import Sizes
 from semistream.budget.split import USUAL, Split
 
-# For those who name the algorithm: between the nothing that is best without skew and what strong
-# skew wants. `docs/model-validation.md` has what it loses against the tuned share.
+# Where the model does not choose: between none, which is best without skew, and the share that is
+# best with strong skew. `docs/model-validation.md` has its loss against the tuned share.
 PINNED_SHARE = 1 / 4
 
 
@@ -41,7 +41,7 @@ def equal_parts(
 def tuned_parts(
     sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
 ) -> IndexJoinSettings:
-    """Return settings with each part of its own size (equation 4): as asked, or a usual share."""
+    """Return settings with each part of its own size (equation 4): as requested, or usual."""
     room = budget_bytes - least_memory_bytes(sizes, least_pages)
     pages = _most_pinned(sizes, min(room, int(budget_bytes * PINNED_SHARE)))
     if split.pinned_pages is not None:

@@ -33,7 +33,7 @@ class Buckets:
 
     @property
     def function(self) -> tuple[np.uint64, np.uint64, np.uint64]:
-        """The three numbers the kernels take."""
+        """The three numbers that the kernels need."""
         return (self.factor, self.base, self.shift)
 
     @property

@@ -7,7 +7,7 @@
 Rows of R are located first, which says how wide they are, and copied only in pieces that fit
 (`output.py`). Keys that are hashes are compared, because two of them may share a code.
 
-Memory: a piece takes the output buffer at most. It is dropped here when it has been handed on.
+Memory: a piece is at most as large as the output buffer. It is dropped when it has been handed on.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -68,7 +68,7 @@ _BREAK = 0.75
 _WEIGHT = 0.25  # of a cycle in the usual ratio
 # A cache that has just filled up knows little yet: it rests after this many cycles without skew.
 _CYCLES_BY_CHANCE = 3
-_MOST_COPIES = 8  # a key that takes more than this many copies is not cached
+_MOST_COPIES = 8  # a key whose rows are larger than this many copies is not cached
 
 
 class TupleCache:

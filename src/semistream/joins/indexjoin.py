@@ -46,6 +46,10 @@ class IndexJoin(WindowedJoin):
     _window: IndexWindow  # tuples by page
     _tactic: IndexTactic  # what the algorithm decides
     _index: PageIndex  # from a key to its page
+    _pages_per_read: int  # b
+    # Pairs that `_matches` has found: rows in the disk buffer, and indexes of taken tuples.
+    _pair_rows: Rows
+    _pair_indexes: Rows
 
     def __init__(
         self,
@@ -77,7 +81,6 @@ class IndexJoin(WindowedJoin):
             self._index,
             settings.output_rows,
         )
-        # Pairs that `_match` has found: rows in the disk buffer, and indexes of taken tuples.
         self._pair_rows = np.empty(settings.output_rows, np.int64)
         self._pair_indexes = np.empty(settings.output_rows, np.int64)
 

@@ -14,7 +14,7 @@ _SMALL_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The ledger of a join and the reader whose page table it has paid for.
+    """The ledger of a join and the reader whose page table is reserved in it.
 
     Joins that run one after the other over one relation can share it: `auto` opens R once.
     """
@@ -30,10 +30,10 @@ class Opened:
         spec: JoinSpec,
         partition: int | None = None,
     ) -> "Opened":
-        """Reserve what the page table takes at most, load it, and give back what is left over.
+        """Reserve the most that the page table can take, load it, and give back what is left over.
 
         A small one is loaded in any case: if there is no room for it, the join refuses the budget
-        as a whole and says what would be enough.
+        as a whole and names the least one.
         """
         whole = relation.reading.whole_pages
         columns = relation.schema.names if whole else list(read_columns(relation, spec))

@@ -2,8 +2,8 @@
 
 A probe finds pairs of a row of R and a stream tuple, at most `rows` at a time. How many bytes they
 take is known only when the widths of both sides are: a single row of R may be a thousand times
-wider than the others, and half of the stream may ask for it. So before anything is copied the pairs
-are cut into pieces that fit. No piece takes more than `size_bytes`, and no column of it can exceed
+wider than the others, and half of the stream may request it. So before anything is copied the pairs
+are cut into pieces that fit. No piece is larger than `size_bytes`, and no column of it can exceed
 the 2 GiB that Arrow's 32-bit offsets reach.
 
 Degenerate cases: where all columns have a fixed width, nothing is ever cut; a row that is wider
@@ -37,7 +37,7 @@ class OutputBuffer:
         return count <= self.rows and (not varying or varying + count * self.row_bytes <= limit)
 
     def pieces(self, count: int, *sizes: NDArray[np.int64] | None) -> Iterator[slice]:
-        """Cut `count` rows into pieces that fit, given what their variable-width values take.
+        """Cut `count` rows into pieces that fit, given the sizes of their variable-width values.
 
         >>> buffer = OutputBuffer(rows=3, size_bytes=100, row_bytes=10)
         >>> [(p.start, p.stop) for p in buffer.pieces(5, np.array([10, 60, 50, 5, 5]))]

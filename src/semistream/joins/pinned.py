@@ -165,6 +165,6 @@ class PinnedPages:
 
 
 def _most_frequent(reader: PageReader, places: int) -> NDArray[np.int64]:
-    """Return the first hot pages of each partition in turn, if R is ordered by frequency."""
+    """Return the first hot pages of all partitions, if R is ordered by frequency."""
     hot = np.unique(reader.hot_pages).astype(np.int64)
     return hot[np.argsort(reader.places_in_partition(hot), kind="stable")][:places]

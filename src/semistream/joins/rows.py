@@ -217,7 +217,7 @@ class NestedStore:
     _NO_CHUNK = -1
 
     def __init__(self, dtype: pa.DataType, capacity: int, arena_bytes: int) -> None:
-        """Start with no arrays; together they may take `arena_bytes`."""
+        """Start with no arrays; together they have at most `arena_bytes`."""
         self._dtype = dtype
         self._chunk_of = np.full(capacity, self._NO_CHUNK, np.int32)  # by slot: its array
         self._row_of = np.zeros(capacity, np.int32)  # by slot: its row in that array

@@ -79,6 +79,9 @@ class StreamJoin(ABC):
     are, and does one step of its loop in `_iterate`.
     """
 
+    _input: Reservation  # for what is made of a slice of the stream
+    _first_output: Reservation  # for output before the budget is split
+
     def __init__(self, task: JoinTask, has_front: bool = False) -> None:
         """Reserve and open the relation's page table, unless the task has it opened.
 
@@ -218,6 +221,7 @@ class WindowedJoin(StreamJoin):
     _disk: DiskBuffer  # pages of R that were read last
     _admission: Admission  # lets tuples past the front stage into the window
     _learning: Learning  # tells the front stage what the back stage sees
+    _window_memory: Reservation  # of the window
 
     def __init__(self, task: JoinTask, rules: BudgetRules, make_front: MakeFront | None) -> None:
         """Open the relation; `rules` split the budget when rows have arrived."""

@@ -13,6 +13,7 @@ mpl.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatter
 
 from semistream.joins.registry import ALGORITHMS
 from semistream.lab.claims import Table
@@ -132,8 +133,8 @@ class Lines:
                 label=style.label,
             )
         stated = [*self.stated, *(self.stated_of(table) if self.stated_of else ())]
-        state(axes, stated)
         finish(axes, self.x_label, self.y_label, log_x=self.log_x, log_y=self.log_y)
+        state(axes, stated)
         if self.ticks_at_points:
             at = sorted(set(table.values(self.x)))
             axes.set_xticks(at, [f"{x:g}" for x in at])
@@ -179,27 +180,25 @@ class Validation:
 
 
 def state(axes: Axes, stated: Sequence[Stated]) -> None:
-    """Draw the numbers that the paper states."""
+    """Draw the numbers that the paper states; the axes have their scales already."""
     for place in stated:
         axes.plot(
-            [place.x],
-            [place.y],
-            "D",
-            color=STATED,
-            markerfacecolor="none",
-            markersize=9,
-            zorder=5,
+            [place.x], [place.y], "D", color=STATED, markerfacecolor="none", markersize=9, zorder=5
         )
-        if place.text:
-            axes.annotate(
-                place.text,
-                (place.x, place.y),
-                textcoords="offset points",
-                xytext=(8, -11),
-                annotation_clip=False,
-                fontsize=8,
-                color=STATED,
-            )
+    axes.autoscale_view()  # or the limits would be those before the last plot
+    for place in stated:
+        on_canvas = axes.transData.transform((place.x, place.y))
+        is_right = axes.transAxes.inverted().transform(on_canvas)[0] > 0.8
+        axes.annotate(
+            place.text,
+            (place.x, place.y),
+            textcoords="offset points",
+            xytext=(-8 if is_right else 8, -11),
+            ha="right" if is_right else "left",
+            annotation_clip=False,
+            fontsize=8,
+            color=STATED,
+        )
 
 
 def short(value: float) -> str:
@@ -212,6 +211,13 @@ def short(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:g}{letter}"
     return f"{value:g}"
+
+
+class _ShortLog(LogFormatter):
+    """Labels minor ticks of a log axis that spans few decades, without powers of ten."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return short(x) if super().__call__(x, pos) else ""
 
 
 def legend(axes: Axes, stated: str = _STATED_LABEL) -> None:
@@ -232,8 +238,10 @@ def finish(
     if log_x:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(_ShortLog())
     if log_y:
         axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(_ShortLog())
     axes.yaxis.set_major_formatter(lambda value, place: short(value))
     axes.grid(True, axis="y", color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)

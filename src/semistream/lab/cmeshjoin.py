@@ -217,6 +217,7 @@ FIGURES = (
             "memory (% of R)",
             _RATE,
             "line",
+            named=lambda line: str(line).replace(", ", ", exponent "),
             stated_of=lambda table: _times_meshjoin(
                 "memory_percent", {1.0: 5.0, 10.0: 7.0}, table, "line", "MESHJOIN, 0"
             ),

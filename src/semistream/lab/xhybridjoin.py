@@ -158,12 +158,32 @@ def _shares_stated(table: Table) -> list[Stated]:
 
 
 _RATE = "service rate (tuples/s)"
-_BY_PART = partial(Lines, y="tuples_per_s", y_label=_RATE, series="what")
 _SORTED = "R is stored sorted by frequency."
 _WHEN_READ = (
     "One load resolves a large part of the stream that is not pinned, and it is read at varying "
     "intervals; the model assumes even intervals."
 )
+
+
+def _tuning_figure(number: str, x: str, part: str, deviation: str, source: str) -> Figure:
+    """Return figure 6(a) or 6(b): the model against measurements, along the size of one part."""
+    claim = Claim(
+        f"Model and measurement agree, with a deviation of {deviation}.",
+        source,
+        partial(findings.close, x),
+        why=_WHEN_READ,
+    )
+    return Figure(
+        PAPER,
+        number,
+        f"Tuning the {part.rpartition(' ')[0]}: cost model against measurement",
+        partial(_tuning_points, x=x),
+        Lines(x, "tuples_per_s", f"{part} (MB)", _RATE, "what"),
+        (claim,),
+        note="The model is ours; docs/model-validation.md compares with equation 9 as printed.",
+        needs_clock=True,
+    )
+
 
 FIGURES = (
     Figure(
@@ -308,39 +328,9 @@ FIGURES = (
         ),
         note=_SORTED,
     ),
-    Figure(
-        PAPER,
-        "6a",
-        "Tuning the swappable part: cost model against measurement",
-        partial(_tuning_points, x="swapped_mb"),
-        _BY_PART(x="swapped_mb", x_label="swappable part d_S (MB)"),
-        (
-            Claim(
-                "Model and measurement agree, with a deviation of 0.5 %.",
-                "section 6.4.1, figure 6(a)",
-                partial(findings.close, "swapped_mb"),
-                why=_WHEN_READ,
-            ),
-        ),
-        note="The model is ours; equation 9 as printed is in docs/model-validation.md.",
-        needs_clock=True,
-    ),
-    Figure(
-        PAPER,
-        "6b",
-        "Tuning the non-swappable part: cost model against measurement",
-        partial(_tuning_points, x="pinned_mb"),
-        _BY_PART(x="pinned_mb", x_label="non-swappable part d_N (MB)"),
-        (
-            Claim(
-                "Model and measurement agree, with a deviation of 0.6 %.",
-                "section 6.4.2, figure 6(b)",
-                partial(findings.close, "pinned_mb"),
-                why=_WHEN_READ,
-            ),
-        ),
-        note="The model is ours; equation 9 as printed is in docs/model-validation.md.",
-        needs_clock=True,
+    _tuning_figure("6a", "swapped_mb", "swappable part d_S", "0.5 %", "section 6.4.1, figure 6(a)"),
+    _tuning_figure(
+        "6b", "pinned_mb", "non-swappable part d_N", "0.6 %", "section 6.4.2, figure 6(b)"
     ),
     Figure(
         PAPER,

@@ -53,7 +53,7 @@ class PageIndex:
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """What the kernels take."""
+        """The arguments of the kernels."""
         return (
             self._first_codes,
             self._hot_codes,
