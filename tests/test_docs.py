@@ -96,6 +96,4 @@ def test_readme_shows_the_real_budget_error(tmp_path: Path) -> None:
         list(semistream.join(batches, products, memory="10KB"))
     shown = re.search(r"BudgetError: (.*?)```", README.read_text(), re.DOTALL)
     assert shown is not None
-    for phrase in ("hybridjoin cannot run in", "it needs at least", "bytes or more, or build the"):
-        assert phrase in str(error.value)
-        assert phrase in shown[1]
+    assert " ".join(shown[1].split()) == str(error.value)
