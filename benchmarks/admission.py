@@ -9,7 +9,7 @@ stream (warm) and over all of it, and admissions per thousand tuples of the seco
 Besides the rows, a policy may hold at most 8 bytes for each entry, which is what the paper's
 frequency recorder takes. The policies, with what they take:
 
-- clairvoyant: the most popular keys of the true distribution, chosen anew at each change. The best
+- best fixed cache: the most popular keys of the true distribution, chosen anew at each change. The best
   a set of keys can do that changes only when the distribution does.
 - paper (8 B): admits f ≥ threshold and overwrites the least frequent entry, exactly. The threshold
   starts at 2, falls by one (to no less than 1) after a phase that leaves free places, rises by one
@@ -22,7 +22,7 @@ frequency recorder takes. The policies, with what they take:
   The candidate must exceed the least of 5 sampled entries.
 - front stage (1 B): what `semistream.joins.frontstage` does, run as it is: sets of 7 places, a
   count of up to 15 for each, f = 1 refused once a set is full, a set ages once a turn by 1 + ⌊c/8⌋
-  if a challenger fails, all counts are cleared when the hit ratio breaks in.
+  if a candidate fails, all counts are cleared when the hit ratio breaks in.
 - f+clock (1 B): see `_clock_phase`. Refuses f = 1 once full. The hand looks at up to 8 entries for
   a candidate, lowers those that are not below f, and replaces the first that is. It lowers counts
   for the length of one turn in each phase. "+ alarm": a phase whose hit ratio is under three
@@ -48,6 +48,7 @@ from semistream.workload.zipf import scatter, zipf_ranks
 
 SETTINGS = ((300_000, 20_000), (300_000, 65_000), (300_000, 200_000), (60_000, 40_000))
 STREAMS = ("Zipf 0.5", "Zipf 0.8", "Zipf 1", "Zipf 1.2", "drifting Zipf 1", "redrawn Zipf 1")
+BEST_FIXED = "best fixed cache"
 FRONT_STAGE = "front stage"
 PIECE = 8_192  # tuples looked up at a time, and rows handed over at a time
 STEPS = 8
@@ -103,10 +104,10 @@ def main() -> None:
         report = Report(
             "admission", {"relation_rows": domain, "stream_rows": total, "stream": name}
         )
-        for policy in ("clairvoyant", *POLICIES, FRONT_STAGE):
+        for policy in (BEST_FIXED, *POLICIES, FRONT_STAGE):
             all_figures = []
             for window, cached in settings:
-                if policy == "clairvoyant":
+                if policy == BEST_FIXED:
                     hit = ranks <= cached
                     figures = Figures(float(hit[total // 2 :].mean()), float(hit.mean()), 0.0)
                 elif policy == FRONT_STAGE:

@@ -178,7 +178,7 @@ def _run(
 
 
 class _Watched:
-    """A source that notes when its second half was asked for."""
+    """A source that notes when its second half was requested."""
 
     def __init__(self, batches: list[pa.RecordBatch], device: EmulatedDevice) -> None:
         self._batches = batches

@@ -621,7 +621,7 @@ def test_a_manifest_of_version_1_opens(tmp_path: Path) -> None:
     assert same_rows(read_back(opened), numbered(range(9)))
 
 
-def test_an_order_that_nobody_knows(relation: ss.Relation) -> None:
+def test_an_unknown_order_is_refused(relation: ss.Relation) -> None:
     rewrite_manifest(relation, manifest_of(relation) | {"order": "colour"})
     with pytest.raises(CorruptRelationError, match="its order is 'colour'"):
         ss.Relation.open(relation.location)

@@ -81,7 +81,7 @@ class Located:
 
 
 def show(cache: TupleCache, codes: range, tally: int) -> None:
-    """Let all these keys challenge, a few at a time: the cache takes in only so many at once."""
+    """Offer all these keys, a few at a time: the cache admits a limited number at once."""
     for at in range(0, len(codes), 25):
         some = list(codes[at : at + 25])
         cache.observe_matches(matched(some, [tally] * len(some)))
@@ -153,12 +153,12 @@ def test_hits_protect_and_turns_wear_down(relation: ss.Relation) -> None:
     kept = set(look_up(cache, list(range(2_000)))[0])
     for _ in range(12):
         look_up(cache, list(kept))
-    challengers = range(2_000, 4_000)
-    show(cache, challengers, 5)
+    candidates = range(2_000, 4_000)
+    show(cache, candidates, 5)
     assert set(look_up(cache, list(kept))[0]) == kept
     for _ in range(12):
         cache.end_cycle()
-        show(cache, challengers, 5)
+        show(cache, candidates, 5)
     assert len(set(look_up(cache, list(kept))[0])) < len(kept) / 2
 
 
