@@ -9,8 +9,8 @@ stream (warm) and over all of it, and admissions per thousand tuples of the seco
 Besides the rows, a policy may hold at most 8 bytes for each entry, which is what the paper's
 frequency recorder takes. The policies, with what they take:
 
-- best fixed cache: the most popular keys of the true distribution, chosen anew at each change. The best
-  a set of keys can do that changes only when the distribution does.
+- best fixed cache: the most popular keys of the true distribution, chosen anew at each change: the
+  best that a set of keys can do which changes only when the distribution does.
 - paper (8 B): admits f ≥ threshold and overwrites the least frequent entry, exactly. The threshold
   starts at 2, falls by one (to no less than 1) after a phase that leaves free places, rises by one
   after a phase that evicted more than 1 % of the entries. An entry's count starts at f; "from 0"
