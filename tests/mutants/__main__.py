@@ -31,10 +31,8 @@ _SHARED = ("-n", str(WORKERS), "--dist", "worksteal")
 COPIED = ("src", "tests", "benchmarks", "pyproject.toml", "README.md", "CONTRIBUTING.md", "docs")
 # What runs with bounds checks: every kernel, by its own tests and under short memory.
 BOUNDS_CHECKED = (
-    *(f"tests/unit/test_{name}.py" for name in ("kernels", "keys", "columns", "rows", "buckets")),
-    *(f"tests/unit/test_{name}.py" for name in ("frontstage", "indexjoin", "xhybridjoin")),
-    *(f"tests/unit/test_{name}.py" for name in ("meshjoin", "relation", "frequency_order")),
-    *(f"tests/unit/test_{name}.py" for name in ("stream", "output")),
+    *("tests/unit/joins", "tests/unit/relation"),
+    *("tests/unit/test_keys.py", "tests/unit/test_columns.py"),
     *("tests/contract", "tests/formats"),
     *("-k", "not test_oracle_generated and not batch_sizes"),
 )

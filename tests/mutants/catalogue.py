@@ -59,21 +59,21 @@ MUTANTS = (
         "joins/emission.py",
         "slots[tuples.matched[slots] & kernels.MATCHED == 0]",
         "slots[tuples.matched[slots] == 0]",
-        ("tests/unit/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
+        ("tests/unit/joins/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
     ),
     Mutant(
         "a code that another key has is observed as missing",
         "joins/emission.py",
         "|= kernels.SHARES_CODE",
         "|= 0",
-        ("tests/unit/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
+        ("tests/unit/joins/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
     ),
     Mutant(
         "hashed keys are not compared",
         "joins/emission.py",
         "if not same.all():",
         "if False:",
-        ("tests/unit/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
+        ("tests/unit/joins/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
     ),
     Mutant(
         "rows without a key are looked up",
@@ -94,7 +94,7 @@ MUTANTS = (
         "joins/rows.py",
         "1 if validity is None else validity",
         "self._validity[slots] if validity is None else validity",
-        ("tests/unit/test_rows.py", *short("hybridjoin")),
+        ("tests/unit/joins/test_rows.py", *short("hybridjoin")),
     ),
     Mutant(
         "nested rows come out in the order of their chunks",
@@ -108,7 +108,7 @@ MUTANTS = (
         "joins/slab.py",
         "out[:] = 1",
         "out[:] = 0",
-        ("tests/unit/test_relation.py",),
+        ("tests/unit/relation/test_relation.py",),
     ),
     # joins: the output
     Mutant(
@@ -116,21 +116,21 @@ MUTANTS = (
         "joins/output.py",
         'np.searchsorted(ends, before + limit, "right")',
         "count",
-        ("tests/unit/test_output.py",),
+        ("tests/unit/joins/test_output.py",),
     ),
     Mutant(
         "output: only the bytes of one side count",
         "joins/output.py",
         "sum(varying[1:], varying[0])",
         "varying[0]",
-        ("tests/unit/test_output.py",),
+        ("tests/unit/joins/test_output.py",),
     ),
     Mutant(
         "output: whatever its bytes, all fits at once",
         "joins/output.py",
         "varying + count * self.row_bytes <= limit",
         "varying > 0",
-        ("tests/unit/test_output.py",),
+        ("tests/unit/joins/test_output.py",),
     ),
     # joins: the front stages
     Mutant(
@@ -138,7 +138,7 @@ MUTANTS = (
         "joins/frontstage.py",
         "while fitting and self._same_key(",
         "while False and self._same_key(",
-        ("tests/unit/test_frontstage.py::test_keys_of_wide_rows_are_kept_whole",),
+        ("tests/unit/joins/test_frontstage.py::test_keys_of_wide_rows_are_kept_whole",),
     ),
     Mutant(
         "front stage: the same, in the contract suite",
@@ -166,7 +166,7 @@ MUTANTS = (
         "joins/front_kernels.py",
         "is_whole = first > 0 and",
         "is_whole = first == 0 or",
-        ("tests/unit/test_frontstage.py::test_only_whole_keys_are_counted",),
+        ("tests/unit/joins/test_frontstage.py::test_only_whole_keys_are_counted",),
     ),
     Mutant(
         "front stage: a key that is evicted leaves rows behind",
@@ -224,14 +224,14 @@ MUTANTS = (
         "joins/kernels.py",
         "& (age < live) &",
         "& (age <= live) &",
-        ("tests/unit/test_kernels.py",),
+        ("tests/unit/joins/test_kernels.py",),
     ),
     Mutant(
         "hash table: a match is skipped when the output is full",
         "joins/kernels.py",
         "resume = row\n",
         "resume = row + 1\n",
-        ("tests/unit/test_kernels.py",),
+        ("tests/unit/joins/test_kernels.py",),
     ),
     # relation
     Mutant(
@@ -239,7 +239,7 @@ MUTANTS = (
         "relation/build.py",
         "np.where(has_key, codes % len(self._batches), -1)",
         "codes % len(self._batches)",
-        ("tests/unit/test_relation.py::test_only_rows_without_a_key",),
+        ("tests/unit/relation/test_relation.py::test_only_rows_without_a_key",),
     ),
     Mutant(
         "writer: a hot key whose rows come in two batches is cut in two",
@@ -247,7 +247,7 @@ MUTANTS = (
         "may_go_on = self._hot.holds(codes[-1:])[0]",
         "may_go_on = False",
         (
-            "tests/unit/test_frequency_order.py::test_the_index_finds_every_hot_row_and_the_bounds_all_others",
+            "tests/unit/relation/test_hot.py::test_the_index_finds_every_hot_row_and_the_bounds_all_others",
         ),
     ),
     Mutant(
@@ -255,14 +255,14 @@ MUTANTS = (
         "relation/writer.py",
         "filled + sizes[i] > page_bytes",
         "filled + sizes[i] >= page_bytes",
-        ("tests/unit/test_relation.py::test_cut_pages",),
+        ("tests/unit/relation/test_relation.py::test_cut_pages",),
     ),
     Mutant(
         "hot keys: one row less than the share is hot",
         "relation/hot.py",
         "<= most_hot_rows(row_count)",
         "< most_hot_rows(row_count)",
-        ("tests/unit/test_frequency_order.py::test_the_choice_of_hot_keys",),
+        ("tests/unit/relation/test_hot.py::test_the_choice_of_hot_keys",),
     ),
     Mutant(
         "reader: hot pages are read from where clustered ones lie",
@@ -319,21 +319,21 @@ MUTANTS = (
         "relation/leases.py",
         "elif kind in kinds:",
         'elif kind == "prune":',
-        ("tests/unit/test_leases.py::test_what_a_join_reads_is_kept",),
+        ("tests/unit/relation/test_leases.py::test_what_a_join_reads_is_kept",),
     ),
     Mutant(
         "prune: a reader that comes while it looks is not seen",
         "relation/prune.py",
         'used = lease.others("read", "build")',
         "used = []",
-        ("tests/unit/test_prune.py::test_a_reader_that_comes_while_a_prune_looks",),
+        ("tests/unit/relation/test_prune.py::test_a_reader_that_comes_while_a_prune_looks",),
     ),
     Mutant(
         "leases: a reader does not wait for a prune",
         "relation/leases.py",
         'not self.refusal and self.others("prune")',
         "False",
-        ("tests/unit/test_prune.py::test_a_reader_waits_for_a_prune_that_goes_on",),
+        ("tests/unit/relation/test_prune.py::test_a_reader_waits_for_a_prune_that_goes_on",),
     ),
     # keys, columns, memory
     Mutant(
@@ -405,14 +405,14 @@ MUTANTS = (
         "advice/watch.py",
         "max(moves) > _MOVED",
         "max(moves) >= 0",
-        ("tests/unit/test_auto.py::test_choices_are_remembered",),
+        ("tests/unit/advice/test_auto.py::test_choices_are_remembered",),
     ),
     Mutant(
         "auto: the peak of two joins is the sum of theirs",
         "advice/auto.py",
         'max(a, b) if "peak" in',
         'a + b if "peak" in',
-        ("tests/unit/test_auto.py::test_changes_lose_nothing",),
+        ("tests/unit/advice/test_auto.py::test_changes_lose_nothing",),
     ),
     # spark
     Mutant(

@@ -33,8 +33,8 @@ from semistream.relation import build, hot, layout, writer
 from semistream.relation.hot import Candidates, HotKeys, count_codes, find
 from semistream.relation.reader import PageReader
 from semistream.testing import nested_loop_join, same_rows
+from tests.unit.relation.test_relation import contents, page_sizes, read_back
 from tests.unit.samples import PLAIN, column
-from tests.unit.test_relation import contents, page_sizes, read_back
 
 ROW_BYTES = 8 + 8 + 1  # a code, an int64, its validity
 

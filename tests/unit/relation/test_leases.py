@@ -26,7 +26,7 @@ from tests.unit.snapshots import (
     write_lease,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 pytestmark = pytest.mark.usefixtures("keeper")

@@ -21,7 +21,7 @@ from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.spec import resolve
 from semistream.testing import nested_loop_join, same_rows
 from semistream.workload.zipf import scatter, zipf_ranks
-from tests.unit.test_meshjoin import all_sizes
+from tests.unit.joins.test_meshjoin import all_sizes
 
 N_ROWS, N_STREAM = 20_000, 60_000
 BUDGET = 120_000
