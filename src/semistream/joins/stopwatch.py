@@ -3,45 +3,58 @@
 A join is in one step at any moment, and the time that passes belongs to it. A phase of the join
 switches to its step and back, so a phase within another (reading a column while output is made)
 counts for itself alone. Time that passes while the join's generator is suspended is `outside`.
+
+===========  ===============================================================================
+step         symbol in the cost models (`semistream.cost.factors`)
+===========  ===============================================================================
+`outside`    in the source, or in the code that takes the output
+`read`       c_S
+`look_up`    the front stage
+`hit`        output from the front stage
+`append`     c_A
+`io`         c_I/O
+`probe`      c_H
+`output`     c_O
+`learn`      the front stage
+`expire`     c_E
+`loop`       everything else
+===========  ===============================================================================
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from types import TracebackType
 from typing import TypeVar
 
 _Item = TypeVar("_Item")
+_STEPS = (
+    *("outside", "read", "look_up", "hit", "append", "io"),
+    *("probe", "output", "learn", "expire", "loop"),
+)
 
 
-@dataclass(slots=True)
 class Stopwatch:
-    """Nanoseconds by step; the names are those of the cost factors (`semistream.cost.factors`)."""
+    """Time by step."""
 
-    outside: int = 0  # in the source, or in the code that takes the output
-    read: int = 0  # c_S
-    look_up: int = 0  # the front stage
-    hit: int = 0  # output from the front stage
-    append: int = 0  # c_A
-    io: int = 0  # c_I/O
-    probe: int = 0  # c_H
-    output: int = 0  # c_O
-    learn: int = 0  # the front stage
-    expire: int = 0  # c_E
-    loop: int = 0  # everything else
-    _step: str = field(default="outside", repr=False)  # the step that the join is in
-    _last: int = field(default_factory=perf_counter_ns, repr=False)  # when it was last counted
+    __slots__ = ("_phases", "last", "nanoseconds", "step")
 
-    def switch(self, step: str) -> str:
-        """Count the time since the last switch, and enter another step; return the one before."""
-        now, before = perf_counter_ns(), self._step
-        setattr(self, before, getattr(self, before) + now - self._last)
-        self._last, self._step = now, step
-        return before
+    def __init__(self) -> None:
+        """Begin outside of the join."""
+        self.nanoseconds = dict.fromkeys(_STEPS, 0)  # by step
+        self.step = "outside"  # the one that the join is in
+        self.last = perf_counter_ns()  # up to when time has been counted
+        self._phases = {step: _Phase(self, step) for step in _STEPS}
 
     def phase(self, step: str) -> "_Phase":
         """Return a context whose time counts for a step."""
-        return _Phase(self, step)
+        return self._phases[step]
+
+    def switch(self, step: str) -> str:
+        """Count the time up to now, and enter another step; return the one before."""
+        before = self.step
+        self.lap(before)
+        self.step = step
+        return before
 
     def timed(self, step: str, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items; the time it takes to make each of them counts for a step."""
@@ -53,31 +66,41 @@ class Stopwatch:
         self.switch(before)
 
     def lap(self, step: str) -> None:
-        """Count the time since the last switch for a step, without a change of step."""
+        """Count the time up to now for a step."""
         now = perf_counter_ns()
-        setattr(self, step, getattr(self, step) + now - self._last)
-        self._last = now
+        self.nanoseconds[step] += now - self.last
+        self.last = now
 
     def seconds(self, step: str) -> float:
         """Return the time spent on a step."""
-        return float(getattr(self, step)) / 1e9
+        return self.nanoseconds[step] / 1e9
 
     def copy(self) -> "Stopwatch":
         """Return what has been counted so far."""
-        return replace(self)
+        copy = Stopwatch()
+        copy.nanoseconds = dict(self.nanoseconds)
+        return copy
 
 
 class _Phase:
-    """A part of a join whose time counts for one step."""
+    """A part of a join whose time counts for one step.
+
+    `switch`, written out: joins enter phases several times for each piece of output.
+    """
 
     __slots__ = ("_before", "_step", "_stopwatch")
 
     def __init__(self, stopwatch: Stopwatch, step: str) -> None:
         self._stopwatch = stopwatch
         self._step = step
+        self._before: list[str] = []  # steps to go back to; several if the phase is nested
 
     def __enter__(self) -> None:
-        self._before = self._stopwatch.switch(self._step)
+        stopwatch, now = self._stopwatch, perf_counter_ns()
+        stopwatch.nanoseconds[stopwatch.step] += now - stopwatch.last
+        stopwatch.last = now
+        self._before.append(stopwatch.step)
+        stopwatch.step = self._step
 
     def __exit__(
         self,
@@ -85,4 +108,7 @@ class _Phase:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._stopwatch.switch(self._before)
+        stopwatch, now = self._stopwatch, perf_counter_ns()
+        stopwatch.nanoseconds[stopwatch.step] += now - stopwatch.last
+        stopwatch.last = now
+        stopwatch.step = self._before.pop()
