@@ -18,18 +18,18 @@ Memory per tuple: code 8, next in chain 4, free list 4, match flag 1, a bucket 4
 page: two links of Q and how many tuples wait 12, and at least one bucket 4.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.budget.rowsizes import Widths, record_dtype
-from semistream.budget.tuplesizes import TABLE_FIELDS
+from semistream.budget.rowsizes import Widths
 from semistream.joins import indexwindow_kernels as kernels
 from semistream.joins.kernels import NO_SLOT
-from semistream.joins.rows import RowStore, Slots
+from semistream.joins.rows import Slots
+from semistream.joins.window import Window
 from semistream.relation.pageindex import PageIndex
 
 
@@ -42,7 +42,7 @@ class Taken:
     pages: NDArray[np.int64]  # the page of each tuple
 
 
-class IndexWindow:
+class IndexWindow(Window):
     """At most `capacity` stream tuples, with their rows, by page and by arrival."""
 
     def __init__(
@@ -55,30 +55,25 @@ class IndexWindow:
         most_taken: int,
     ) -> None:
         """Allocate everything; at most `most_taken` tuples are taken out at a time."""
+        super().__init__(schema, capacity, widths, implied)
         pages = index.page_count
-        self.capacity = capacity  # tuples that can wait
-        self.count = 0  # tuples that wait, or are taken out and not released yet
-        self.matched = np.zeros(capacity, np.uint8)  # by slot: what is known of its matches
+        self._count = 0  # tuples that wait, or are taken out and not released yet
         self.waiting = np.zeros(pages, np.int32)  # by page: how many tuples wait for it
         self._index = index  # from a code to its page
         self._per_page = max(1, capacity // pages)  # buckets of a page
         self._heads = np.full(pages * self._per_page, NO_SLOT, np.int32)  # H: newest of a chain
-        records = np.zeros(capacity, record_dtype(schema, implied, TABLE_FIELDS))
-        self._slot_codes = records["code"]  # by slot
-        self._following = records["next"]  # by slot: the next older one of its chain
         # Slots that are free, as a stack: its first `capacity - count` entries.
         self._free = np.arange(capacity - 1, -1, -1, dtype=np.int32)
         # Q: links between pages; the last entry is the anchor, and at first all point to it.
         self._newer = np.full(pages + 1, pages, np.int32)
         self._older = np.full(pages + 1, pages, np.int32)
-        self._rows = RowStore(schema, records, widths, implied, self._slot_codes)
         self._most_taken = most_taken  # tuples that are taken out at a time
         self._taken = np.empty((3, most_taken), np.int64)  # their slots, codes and pages
 
-    def room(self, batch: pa.RecordBatch) -> int:
-        """Return how many of the batch's first rows can enter now."""
-        free = self.capacity - self.count
-        return min(free, self._rows.room(batch[:free].columns)) if free else 0
+    @property
+    def count(self) -> int:
+        """How many tuples wait, or are taken out and not released yet."""
+        return self._count
 
     def insert(self, batch: pa.RecordBatch, codes: NDArray[np.int64]) -> None:
         """Let tuples in; there must be room."""
@@ -88,7 +83,7 @@ class IndexWindow:
         kernels.enter(
             codes,
             slots,
-            self._slot_codes,
+            self._codes,
             self._heads,
             self._following,
             self._per_page,
@@ -98,7 +93,7 @@ class IndexWindow:
             *self._index.arrays,
         )
         self.matched[slots] = 0
-        self.count += len(codes)
+        self._count += len(codes)
 
     def oldest_page(self) -> int:
         """Return the page of the tuple that has waited longest: the front of Q."""
@@ -129,7 +124,7 @@ class IndexWindow:
 
     def _take_group(self, first_page: int, last_page: int) -> Iterator[Taken]:
         kernels.leave(first_page, last_page, self.waiting, self._newer, self._older)
-        chains = (self._heads, self._per_page, self._slot_codes, self._following)
+        chains = (self._heads, self._per_page, self._codes, self._following)
         while True:
             pages = (first_page, last_page)
             count = int(kernels.take_chains(*pages, *chains, *self._taken))
@@ -142,16 +137,4 @@ class IndexWindow:
         self._rows.drop(slots)
         first = self.capacity - self.count
         self._free[first : first + len(slots)] = slots
-        self.count -= len(slots)
-
-    def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
-        """Return the size in bytes of each row's variable-width values; None without any."""
-        return self._rows.sizes(slots)
-
-    def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
-        """Return columns of the rows at these slots."""
-        return self._rows.gather(slots, columns)
-
-    def codes_at(self, slots: Slots) -> NDArray[np.int64]:
-        """Return the key codes at these slots."""
-        return self._slot_codes[slots]
+        self._count -= len(slots)

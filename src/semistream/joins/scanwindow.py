@@ -18,20 +18,19 @@ it has found a match 1, and the row itself; besides, a little that does not depe
 """
 
 from collections import deque
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.budget.rowsizes import Widths, record_dtype
-from semistream.budget.tuplesizes import TABLE_FIELDS
+from semistream.budget.rowsizes import Widths
 from semistream.joins.buckets import Buckets
 from semistream.joins.hashtable import HashTable
-from semistream.joins.rows import RowStore, Slots
+from semistream.joins.rows import Slots
+from semistream.joins.window import Window
 
 
-class ScanWindow:
+class ScanWindow(Window):
     """At most `capacity` waiting stream tuples, with their rows."""
 
     def __init__(
@@ -44,23 +43,14 @@ class ScanWindow:
         most_pairs: int,
     ) -> None:
         """Allocate everything. A probe yields at most `most_pairs` matches at a time."""
-        self.capacity = capacity  # tuples that can wait
+        super().__init__(schema, capacity, widths, implied)
         self.queue: deque[int] = deque()  # Q: tuples that arrived together, by batch, oldest first
-        self.matched = np.zeros(capacity, np.uint8)  # by slot: what is known of its matches
-        records = np.zeros(capacity, record_dtype(schema, implied, TABLE_FIELDS))
-        self._codes = records["code"]  # by slot
-        self.table = HashTable(buckets, self._codes, records["next"], most_pairs)  # H
-        self._rows = RowStore(schema, records, widths, implied, self._codes)
+        self.table = HashTable(buckets, self._codes, self._following, most_pairs)  # H
 
     @property
     def count(self) -> int:
         """How many tuples wait."""
         return self.table.live
-
-    def room(self, batch: pa.RecordBatch) -> int:
-        """Return how many of the batch's first rows can enter now."""
-        free = self.capacity - self.count
-        return min(free, self._rows.room(batch[:free].columns)) if free else 0
 
     def insert(self, batch: pa.RecordBatch, codes: NDArray[np.int64]) -> None:
         """Let tuples in; there must be room."""
@@ -77,18 +67,6 @@ class ScanWindow:
         """Let the oldest tuples go, given their slots."""
         self._rows.drop(oldest)
         self.table.expire(len(oldest))
-
-    def sizes(self, slots: Slots) -> NDArray[np.int64] | None:
-        """Return the size in bytes of each row's variable-width values; None without any."""
-        return self._rows.sizes(slots)
-
-    def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
-        """Return columns of the rows at these slots."""
-        return self._rows.gather(slots, columns)
-
-    def codes_at(self, slots: Slots) -> NDArray[np.int64]:
-        """Return the key codes at these slots."""
-        return self._codes[slots]
 
     def _ring(self, first: int, count: int) -> Slots:
         first %= self.capacity
