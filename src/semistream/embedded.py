@@ -1,5 +1,6 @@
 """The join without Spark: record batches in, record batches out."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from semistream.joins.protocols import Operator
 from semistream.relation.relation import Relation
 from semistream.sources import Stream, open_stream
 from semistream.spec import Columns, JoinSpec, On, resolve
-from semistream.units import parse_bytes
+from semistream.units import parse_budget
 
 DEFAULT_MEMORY = "64MB"
 
@@ -28,10 +29,9 @@ class JoinOptions:
     suffix: str | None = None
     rate: float | None = None  # only of `join`
 
-    @property
-    def memory_bytes(self) -> int:
-        """The budget of the whole join in bytes."""
-        return parse_bytes(self.memory)
+    def memory_bytes(self, relation: Relation) -> int:
+        """Return the budget of the whole join in bytes."""
+        return parse_budget(self.memory, relation.size_bytes)
 
     def spec(
         self, relation: Relation, schema: pa.Schema, *, case_sensitive: bool = True
@@ -50,7 +50,7 @@ class JoinOptions:
 
 def join(
     stream: Stream,
-    relation: Relation,
+    relation: Relation | str | os.PathLike[str],
     *,
     on: On | None = None,
     how: str = "left",
@@ -65,6 +65,8 @@ def join(
     `stream` is an Arrow table, batch or batch reader, any object that exports an Arrow stream (a
     Polars frame, a DuckDB result), or an iterable of record batches that have the same schema.
     Views, dictionaries and run-end-encoded columns come out as the plain type they stand for.
+    `relation` is a relation, or where it lies. `memory` is a size, or a share of the relation
+    (``"5%"``). `how` is ``left``, ``inner``, ``semi`` or ``anti``.
 
     Lazy: rows are pulled from `stream` as the window has space for them. The output has all
     columns of the stream, then the requested columns of the relation; its rows are in no particular
@@ -92,7 +94,7 @@ def join(
 
 
 def prepare(
-    stream: Stream, relation: Relation, **options: Any
+    stream: Stream, relation: Relation | str | os.PathLike[str], **options: Any
 ) -> tuple[Operator | None, Iterable[pa.RecordBatch]]:
     """Return the operator that `join` would run with these options, and the batches to run it on.
 
@@ -103,11 +105,11 @@ def prepare(
 
 
 def _prepare(
-    stream: Stream, relation: Relation, options: JoinOptions
+    stream: Stream, relation: Relation | str | os.PathLike[str], options: JoinOptions
 ) -> tuple[Operator | None, Iterable[pa.RecordBatch]]:
+    relation = relation if isinstance(relation, Relation) else Relation.open(relation)
     schema, batches = open_stream(stream)
     if schema is None:
         return None, ()
-    spec = options.spec(relation, schema)
-    operator = make_join(options.algorithm, relation, spec, options.memory_bytes, rate=options.rate)
-    return operator, batches
+    spec, budget_bytes = options.spec(relation, schema), options.memory_bytes(relation)
+    return make_join(options.algorithm, relation, spec, budget_bytes, rate=options.rate), batches

@@ -74,11 +74,7 @@ def resolve(
     key; a mapping renames them. Where a name is already taken by the stream, `suffix` is
     appended, and without one the clash is an error.
     """
-    if how not in get_args(How):
-        raise OptionError(
-            f"how must be one of {', '.join(get_args(How))}; got {how!r}."
-            f"{did_you_mean(how, get_args(How))}"
-        )
+    how = _join_type(how)
     names = _Names(case_sensitive)
     stream_schema = plain_schema(stream_schema)
     stream_key = _stream_key(relation, stream_schema, on, names)
@@ -86,12 +82,24 @@ def resolve(
     renamed = _rename_clashes(added, stream_schema, suffix, names)
     fields = [relation.schema.field(n).with_name(out).with_nullable(True) for n, out in renamed]
     return JoinSpec(
-        how=how,  # type: ignore[arg-type]
+        how=how,
         stream_schema=stream_schema,
         stream_key=stream_key,
         columns=tuple(added),
         output_schema=pa.schema([*stream_schema, *fields]),
     )
+
+
+def _join_type(how: str) -> How:
+    """Return the kind of join; Spark's names for one are known: ``left_outer``, ``leftanti``."""
+    kinds: dict[str, How] = {kind: kind for kind in get_args(How)}
+    spark = {"leftouter": "left", "leftsemi": "semi", "leftanti": "anti"}
+    folded = how.lower().replace("_", "")
+    if spark.get(folded, folded) not in kinds:
+        raise OptionError(
+            f"how must be one of {', '.join(kinds)}; got {how!r}.{did_you_mean(how, list(kinds))}"
+        )
+    return kinds[spark.get(folded, folded)]
 
 
 def read_columns(relation: Relation, spec: JoinSpec) -> tuple[str, ...]:

@@ -36,6 +36,21 @@ def parse_bytes(size: int | str) -> int:
     return size_bytes
 
 
+def parse_budget(memory: int | str, relation_bytes: int) -> int:
+    """Return a budget in bytes: a size, or a share of a relation's size such as ``"5%"``.
+
+    >>> parse_budget("5%", 200_000_000), parse_budget("64MB", 200_000_000)
+    (10000000, 64000000)
+    """
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*", str(memory))
+    if found:
+        return max(1, int(float(found[1]) / 100 * relation_bytes))
+    try:
+        return parse_bytes(memory)
+    except OptionError as error:
+        raise OptionError(f"{error}. A budget may also be a share of the relation: '5%'") from None
+
+
 def format_bytes(size_bytes: float) -> str:
     """Return a size for people, in decimal units with three digits.
 

@@ -166,7 +166,7 @@ def test_two_columns_renamed_alike(products: ss.Relation) -> None:
         resolve(products, SALES, columns={"name": "x", "weight": "x"})
 
 
-@pytest.mark.parametrize(("how", "hint"), [("iner", "'inner'"), ("Left", "'left'"), ("outer", "")])
+@pytest.mark.parametrize(("how", "hint"), [("iner", "'inner'"), ("lift", "'left'"), ("outer", "")])
 def test_unknown_how(products: ss.Relation, how: str, hint: str) -> None:
     with pytest.raises(OptionError, match=f"inner, left, semi, anti; got '{how}'.*{hint}"):
         resolve(products, SALES, how=how)
@@ -197,3 +197,26 @@ def test_assembling(products: ss.Relation) -> None:
         {"product_id": 2, "quantity": 6, "name": "ink"},
     ]
     assert spec.assemble(sales, None, 2).column("name").to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("spark", "how"),
+    [
+        ("left_outer", "left"),
+        ("leftouter", "left"),
+        ("LEFT", "left"),
+        ("left_semi", "semi"),
+        ("leftsemi", "semi"),
+        ("left_anti", "anti"),
+        ("leftanti", "anti"),
+        ("Inner", "inner"),
+    ],
+)
+def test_sparks_names_of_joins(products: ss.Relation, spark: str, how: str) -> None:
+    assert resolve(products, SALES, how=spark) == resolve(products, SALES, how=how)
+
+
+@pytest.mark.parametrize("how", ["full", "right_outer", "cross", ""])
+def test_other_joins_are_refused(products: ss.Relation, how: str) -> None:
+    with pytest.raises(OptionError, match="how must be one of inner, left, semi, anti"):
+        resolve(products, SALES, how=how)

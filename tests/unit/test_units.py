@@ -1,7 +1,7 @@
 import pytest
 
 from semistream.errors import OptionError
-from semistream.units import format_bytes, parse_bytes
+from semistream.units import format_bytes, parse_budget, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,17 @@ def test_format(size_bytes: float, text: str) -> None:
 @pytest.mark.parametrize("text", ["1.0 KB", "21.0 MB", "1.5 GB", "812 B"])
 def test_what_is_formatted_parses_back(text: str) -> None:
     assert format_bytes(parse_bytes(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("written", "budget_bytes"),
+    [("5%", 50_000), (" 12.5 % ", 125_000), ("0%", 1), ("64KB", 64_000), (17, 17)],
+)
+def test_a_budget_is_a_size_or_a_share(written: int | str, budget_bytes: int) -> None:
+    assert parse_budget(written, 1_000_000) == budget_bytes
+
+
+@pytest.mark.parametrize("written", ["%", "x%", "-5%", "5%%", "much"])
+def test_a_budget_that_is_neither_is_refused(written: str) -> None:
+    with pytest.raises(OptionError, match=r"such as '64MB'.* a share of the relation: '5%'"):
+        parse_budget(written, 1_000_000)

@@ -32,7 +32,7 @@ from semistream.errors import BudgetError, OptionError
 from semistream.joins.frontstage import POLICY
 from semistream.relation.relation import Relation
 from semistream.spec import Columns, JoinSpec, On, read_columns, resolve
-from semistream.units import format_bytes, parse_bytes
+from semistream.units import format_bytes, parse_budget
 
 _MOST_SAMPLE_ROWS = 1_000_000
 
@@ -204,7 +204,8 @@ def explain(
         raise OptionError(f"{relation.location} has no rows: any budget and any algorithm will do")
     spec = _spec(relation, sample, on, columns)
     calibration = calibration or calibration_for(relation, spec)
-    return _Explainer(relation, spec, sample, calibration).explain(parse_bytes(memory), rate, skew)
+    budget_bytes = parse_budget(memory, relation.size_bytes)
+    return _Explainer(relation, spec, sample, calibration).explain(budget_bytes, rate, skew)
 
 
 def _spec(

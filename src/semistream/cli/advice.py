@@ -109,7 +109,7 @@ def run_explain(
         relation = relation.read_by(Reading(EmulatedDevice.named(device)))
     explanation = explain(
         relation,
-        memory=_size(memory, relation),
+        memory=memory,
         rate=rate,
         skew=skew,
         sample=None if sample is None else _read_sample(sample),
@@ -122,16 +122,6 @@ def run_explain(
         if not as_json:
             print(f"chart in {plot}")
     return 0
-
-
-def _size(memory: str, relation: Relation) -> int | str:
-    """Return a budget that may be given as a share of the relation."""
-    if not memory.endswith("%"):
-        return memory
-    try:
-        return max(1, int(float(memory[:-1]) / 100 * relation.size_bytes))
-    except ValueError as error:
-        raise OptionError(f"--memory is a size or a share such as 5%; got {memory!r}") from error
 
 
 def _read_sample(path: str) -> pa.Table:

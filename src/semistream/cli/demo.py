@@ -27,7 +27,7 @@ from semistream.cli.java import java_problem
 from semistream.errors import OptionError, SemistreamError
 from semistream.relation.relation import Relation
 from semistream.spark.demo import FILES_PER_BATCH, PLAIN_JOINS, BatchFigures, DemoSpark, Run
-from semistream.units import format_bytes, parse_bytes
+from semistream.units import format_bytes, parse_budget
 from semistream.workload.retail import PRODUCTS, Retail
 
 _TRIAL_BATCHES = 2  # of the warm-up, and of each of plain Spark's joins
@@ -102,7 +102,7 @@ class _Demo:
         """Build, stream, prove, compare."""
         self._generate()
         relation = self._build()
-        budget = _budget(self._options.memory, relation)
+        budget = parse_budget(self._options.memory, relation.size_bytes)
         self._console.print(
             f"  budget [bold]{format_bytes(budget)}[/] for a master of "
             f"[bold]{format_bytes(relation.size_bytes)}[/]: "
@@ -234,19 +234,6 @@ class _Demo:
             "[dim]Rates are medians over micro-batches after the first, measured in this run on "
             "this machine. Each worker process needs about 200 MB in addition to the budget.[/]"
         )
-
-
-def _budget(memory: str, relation: Relation) -> int:
-    """Return a budget given as a size, or as a share of the relation such as ``5%``."""
-    if not memory.endswith("%"):
-        return parse_bytes(memory)
-    try:
-        share = float(memory[:-1]) / 100
-    except ValueError:
-        raise OptionError(
-            f"--memory must be a size or a share such as 5%; got {memory!r}"
-        ) from None
-    return max(1, int(relation.size_bytes * share))
 
 
 def _steady_rate(batches: list[BatchFigures]) -> float:

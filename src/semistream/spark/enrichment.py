@@ -68,8 +68,9 @@ def enrich(
     `on` names the key: a column, a list, or a mapping from stream name to relation name; the
     default is the relation's own key. `columns` are the relation's columns to add (a mapping
     renames them); the default is all but the key. `how` is ``left``, ``inner``, ``semi`` or
-    ``anti``. `memory` is the budget of the whole join: each of the relation's P partitions is
-    joined by one task with ``memory / P``, so it is kept even if all of them run at once. The
+    ``anti``, or Spark's name for one of them (``left_anti``). `memory` is the budget of the whole
+    join, a size or a share of the relation (``"5%"``): each of its P partitions is joined by one
+    task with ``memory / P``, so it is kept even if all of them run at once. The
     join's counters appear in the query's observed metrics under `name`, which is
     ``semistream:<relation>`` unless given; two joins in one query need different names.
 
@@ -83,7 +84,7 @@ def enrich(
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
     _planned.append(relation.hold())
-    task = _Task(relation, spec, algorithm, _task_budget(relation, options.memory_bytes))
+    task = _Task(relation, spec, algorithm, _task_budget(relation, options.memory_bytes(relation)))
     task.check()
     task = task.with_factors()
     partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
