@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 import semistream as ss
+from semistream.advice.auto import AUTO
+from semistream.advice.choice import CHOICES
 from semistream.embedded import prepare
 from semistream.errors import BudgetError
 from tests.faults.memory_workloads import Case, relation_table
@@ -69,8 +71,11 @@ def warm_up(case: Case) -> None:
         relation = ss.build_relation(
             relation_table("small", case.kind), folder, key="k", partitions=2, page_size="4KB"
         )
+        # `auto` may run any of them.
+        names = [*CHOICES] if case.algorithm == AUTO else []
         for memory in (400_000, 30_000_000):  # `auto` holds R in memory or does not
-            run(replace(small, memory=memory), relation, small.batches())
+            for name in [case.algorithm, *names]:
+                run(replace(small, memory=memory, algorithm=name), relation, small.batches())
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.arrowtypes import has_union
 from semistream.columns import Encoding, encoding_of, take_rows
 from semistream.joins import kernels
 from semistream.joins.output import OutputBuffer
@@ -31,7 +32,7 @@ from semistream.spec import JoinSpec, read_columns
 
 # Told of each piece of matches: the rows of R, their columns, and the sizes of variable widths.
 Observe: TypeAlias = Callable[[Rows, Sequence[pa.Array], NDArray[np.int64] | None], None]
-_PIECES_KEPT = 4
+_PIECES_KEPT = 4  # pieces of output after which freed memory is returned
 
 
 class Emission:
@@ -51,10 +52,11 @@ class Emission:
         self._key = [] if self._coder.is_exact else [columns.index(name) for name in relation.key]
         self._added = [columns.index(name) for name in spec.columns]  # that the output shows
         self._pieces_kept = 0  # pieces of output since freed memory was returned
-        # Arrow copies values of nested types partly in its own pool, which keeps what was freed.
-        self._has_nested = any(
-            encoding_of(field.type) is Encoding.NESTED for field in spec.output_schema
-        )
+        # Arrow copies values of nested types partly in its own pool, which keeps what was freed: of
+        # unions several times the size of a piece.
+        types = spec.output_schema.types
+        self._has_nested = any(encoding_of(dtype) is Encoding.NESTED for dtype in types)
+        self._most_kept = 1 if any(map(has_union, types)) else _PIECES_KEPT
 
     def matches(
         self,
@@ -137,6 +139,6 @@ class Emission:
 
     def _return_memory(self) -> None:
         """Now and then return what the allocator keeps of large pieces that were handed on."""
-        self._pieces_kept = (self._pieces_kept + 1) % _PIECES_KEPT
+        self._pieces_kept = (self._pieces_kept + 1) % self._most_kept
         if not self._pieces_kept:
             return_freed_pages()
