@@ -48,7 +48,9 @@ def parse_budget(memory: int | str, relation_bytes: int) -> int:
     try:
         return parse_bytes(memory)
     except OptionError as error:
-        raise OptionError(f"{error}. A budget may also be a share of the relation: '5%'") from None
+        raise OptionError(
+            f"memory must be a size or a share of the relation, such as '64MB' or '5%': {error}"
+        ) from None
 
 
 def format_bytes(size_bytes: float) -> str:
