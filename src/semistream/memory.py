@@ -13,6 +13,7 @@ the interpreter with Arrow, NumPy, Numba and the compiled kernels  about 200 MB 
 the last batch of the source                                       as large as the source makes it
 an output batch that has been emitted                              at most an eighth of the budget
 intermediate arrays of a read or of an output batch                at most 1 MB
+first input and output of a budget below 0.5 MB                    at most 128 KB
 `auto`: sampled key codes, and the demand computed from them       at most 2 MB
 `auto`: a first calibration where the budget is less than that     4 MB
 flags of pages whose checksums were verified, per process          a byte per page and part
