@@ -1,17 +1,19 @@
 """The size of R's pages in the disk buffer: their key codes, and the columns that are fetched."""
 
+import mmap
 from collections.abc import Sequence
 
 from semistream.budget.rowsizes import NESTED_COPIES
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.relation.layout import part_names
-from semistream.relation.pagetable import CODES
+from semistream.relation.pagetable import CODES, parts_of
 from semistream.relation.reader import PageReader
 from semistream.relation.writer import CODE_BYTES
 
 # Pages between two hits that are cheaper to read along than to skip with another request.
 READ_THROUGH_PAGES = 2
 _ALIGN = 64
+_KERNEL_PAGE_BYTES = 2 * mmap.ALLOCATIONGRANULARITY
 
 
 def disk_buffer_bytes(
@@ -28,6 +30,21 @@ def arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
     if reader.reading.whole_pages:
         return sum(slab_bytes(reader, c, pages) for c in reader.manifest.schema.names)
     return max((max(_slab_parts(reader, c, pages)) for c in columns), default=0)
+
+
+def planned_shares(reader: PageReader, columns: Sequence[str], pages: int) -> tuple[int, int]:
+    """Return the size of the read plans of look-ups, for key codes and for columns.
+
+    A half of each is for mapped windows, which begin at a page of the operating system.
+    """
+    parts = [CODES, *parts_of(reader.manifest, columns)]
+    codes, *others = (reader.most_part_bytes(part, pages) + _KERNEL_PAGE_BYTES for part in parts)
+    return 2 * codes, 2 * max([codes, *others])
+
+
+def planned_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
+    """Return the size of both."""
+    return sum(planned_shares(reader, columns, pages))
 
 
 def slab_bytes(reader: PageReader, column: str, pages: int) -> int:

@@ -71,6 +71,7 @@ RULES: dict[str, BudgetRules] = {
     "cinlj": _index_rules("inlj", has_front=True, one_tuple=True),
     "cbinlj": _index_rules("binlj", has_front=True),
     "cmeshjoin": BudgetRules(*_MESH, has_front=True),
+    "lookup": _index_rules("lookup"),
     "chybridjoin": _index_rules("hybridjoin", has_front=True),
 }
 # X-HYBRIDJOIN as in section 4 of its paper: both parts of the disk buffer of one size.

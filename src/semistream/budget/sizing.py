@@ -4,18 +4,24 @@ Nothing is allocated and no join is made: `auto` compares the sizes of all algor
 chooses one.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import pyarrow as pa
 
 from semistream.budget.frontsizes import WAYS, CachedColumns, pinned_part_bytes, set_count
-from semistream.budget.pagesizes import disk_buffer_bytes, value_bytes, widest_row_bytes
+from semistream.budget.pagesizes import (
+    disk_buffer_bytes,
+    planned_bytes,
+    value_bytes,
+    widest_row_bytes,
+)
 from semistream.budget.rowsizes import NESTED_COPIES, Widths, base_bytes
 from semistream.budget.sizes import Sizes
 from semistream.budget.tuplesizes import (
     BYTES_PER_PAGE,
     index_tuple_bytes,
+    look_up_tuple_bytes,
     scan_tuple_bytes,
     window_base_bytes,
 )
@@ -30,6 +36,8 @@ from semistream.spec import JoinSpec, read_columns
 _PAIR_BYTES = 8 + 8 + 8 + 8 + 2
 # Of the tuples that an index join takes out of the window: slot, code, page, and their pairs.
 _TAKEN_BYTES = 5 * 8
+# Of the rows that look-ups gather: page, index of the page, place on it, and the plan's requests.
+_PLANNED_BYTES = 3 * 8 + 4 * 8
 # For each variable-width value: where it lies, its length, its offset, and its size in bytes.
 _PLACE_BYTES = 8 + 4 + 4 + 8
 # Values differ in size: an output buffer has room for more than its rows of average width.
@@ -83,6 +91,19 @@ class Sizing:
             # A page with duplicates may need the page after it as well.
             least_pages=min(reader.page_count, 1 if reader.has_unique_codes else 2),
         )
+
+    def for_look_ups(self, widths: Widths) -> Sizes:
+        """Return the sizes of look-ups in the order of R."""
+        schema, reader = self.stored_schema, self.reader
+        sizes = self._sizes(
+            widths,
+            look_up_tuple_bytes(schema, widths.average, self.implied),
+            base_bytes(schema, widths.widest),
+            self._output_row_bytes(widths) + _PLANNED_BYTES,
+            reader.table_bytes + PageIndex.size_bytes(reader),
+        )
+        planned = cache(partial(planned_bytes, reader, self.columns))
+        return replace(sizes, disk_bytes=planned)
 
     @property
     def output_base_bytes(self) -> int:

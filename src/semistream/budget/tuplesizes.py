@@ -13,6 +13,9 @@ CANDIDATE_FIELDS = 5  # of the scratch space of a probe
 TABLE_FIELDS = {"code": np.int64, "next": np.int32}
 _SCAN_BYTES = 4 + 1  # head of a bucket, match flag
 _INDEX_BYTES = 4 + 1 + 4  # bucket, match flag, free list
+# Match flag, copy of the code, page; then of a request slot, page, order, scratch, index, a page in
+# the list of those requested, its start, and its code.
+_LOOK_UP_BYTES = 1 + 8 + 8 + 4 * 5 + 4 + 3 * 8 + 8 * 3
 BYTES_PER_PAGE = 12 + 4  # links of Q and count of tuples; a bucket
 
 
@@ -29,3 +32,10 @@ def window_base_bytes(schema: pa.Schema, widest: Sequence[int]) -> int:
 def index_tuple_bytes(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None) -> int:
     """Return the size of a waiting tuple with its bucket, for an index join."""
     return ceil(_INDEX_BYTES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
+
+
+def look_up_tuple_bytes(
+    schema: pa.Schema, value_bytes: Sequence[float], implied: int | None
+) -> int:
+    """Return the size of a waiting tuple with its request, for look-ups."""
+    return ceil(_LOOK_UP_BYTES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))

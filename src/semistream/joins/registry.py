@@ -11,6 +11,7 @@ from semistream.joins.frontstage import TupleCache
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.inlj import BatchedInlj, Inlj
+from semistream.joins.lookupjoin import LookUpJoin
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.offline import OfflineJoin
 from semistream.joins.opened import Opened
@@ -57,6 +58,10 @@ def _algorithm(
     return Algorithm(name, label, make, family, preference, *flags)
 
 
+def _look_ups(task: JoinTask) -> StreamJoin:
+    return LookUpJoin(task, RULES["lookup"])
+
+
 _scan = partial(_algorithm, ScanJoin, "scan")
 _index = partial(_algorithm, IndexJoin, "index")
 
@@ -72,6 +77,7 @@ _ALL = (
     _index("cbinlj", "front stage + batched INLJ", BatchedInlj, 5),
     _scan("cmeshjoin", "CMESHJOIN", MeshJoin, 1),
     _index("chybridjoin", "front stage + HYBRIDJOIN", HybridJoin, 0),
+    Algorithm("lookup", "look-ups in the order of R", _look_ups, "index", 10),
     Algorithm("offline", "best fixed cache", OfflineJoin, "bound", 1),
 )
 

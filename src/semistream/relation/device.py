@@ -15,7 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from semistream.errors import OptionError, did_you_mean
+from semistream.relation.disk import CopyingFile
 from semistream.relation.storage import PageFile
+
+
+# What a request costs, in bytes that could be read instead: from the page cache, and from a store
+# that serves several requests at a time.
+_LOCAL_GAP_BYTES = 4 << 10
+_REMOTE_GAP_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,13 @@ class Reading:
     whole_pages: bool = False
     as_rows: bool = False
     uncached: bool = False
+
+    def most_gap_bytes(self, is_local: bool) -> int:
+        """Return how many bytes are read along because another request would cost more."""
+        if self.device is not None:
+            seek_s, request_s, bytes_per_s = self.device.costs
+            return int((seek_s + request_s) * bytes_per_s)
+        return _LOCAL_GAP_BYTES if is_local else _REMOTE_GAP_BYTES
 
     def open(self, file: PageFile, path: str) -> PageFile:
         """Return the file to read from: this one, or one that emulates or bypasses a cache."""
@@ -155,7 +169,7 @@ DEVICES: dict[str, tuple[float, float, float]] = {
 }
 
 
-class UncachedPageFile:
+class UncachedPageFile(CopyingFile):
     """A file whose bytes are dropped from the page cache after each read."""
 
     def __init__(self, file: PageFile) -> None:
@@ -181,7 +195,7 @@ class UncachedPageFile:
         self._file.close()
 
 
-class EmulatedPageFile:
+class EmulatedPageFile(CopyingFile):
     """A file whose reads are charged to a device."""
 
     def __init__(self, device: EmulatedDevice, file: PageFile, path: str) -> None:

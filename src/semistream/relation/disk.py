@@ -8,14 +8,18 @@ A file survives a loss of power once its content was synced (`LocalOutput.commit
 lies in as well, which holds its name (`sync_folder`).
 """
 
+import mmap
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from semistream.relation.read_kernels import read_requests, read_values
 
 _KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -50,6 +54,20 @@ class Disk:
     unlink = staticmethod(os.unlink)
     rmdir = staticmethod(os.rmdir)
 
+    def read_requests(
+        self, descriptor: int, requests: NDArray[np.int64], out: NDArray[np.uint8]
+    ) -> int:
+        """Read (offset, size, place in `out`) requests; return which failed first, or -1."""
+        return int(read_requests(descriptor, requests, out))
+
+    def read_values(self, descriptor: int, *about: Any) -> int:
+        """Read single values; return which failed first, or -1."""
+        return int(read_values(descriptor, *about))
+
+    def map(self, descriptor: int, offset: int, size: int) -> mmap.mmap:
+        """Map a window of a file, to be read only."""
+        return mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ, offset=offset)
+
     def stat(self, path: str) -> Entry:
         """Return the entry of a file or folder."""
         return _entry(os.path.basename(path), os.stat(path))  # noqa: PTH116, PTH119
@@ -75,8 +93,46 @@ def naming(path: str) -> Iterator[None]:
         raise
 
 
-class LocalPageFile:
-    """A local file, read by ``preadv`` without a copy in between."""
+class CopyingFile(ABC):
+    """A file whose bytes come by copies only, request after request."""
+
+    can_map = False
+
+    @abstractmethod
+    def read_into(self, offset: int, out: memoryview) -> int:
+        """Fill `out` from `offset`; short only at the end of the file."""
+
+    def read_all(self, requests: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
+        """Read (offset, size, place in `out`) requests; False if the file ends before one does."""
+        view = out.data
+        return all(
+            self.read_into(offset, view[place : place + size]) == size
+            for offset, size, place in requests.T.tolist()
+        )
+
+    def map(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """Raise an error: there is no such way to read this file."""
+        raise NotImplementedError("this file cannot be mapped into memory")
+
+    def read_values(
+        self,
+        offsets: NDArray[np.int64],
+        first: int,
+        indexes: NDArray[np.int64],
+        in_page: NDArray[np.int64],
+        width: int,
+        out: NDArray[np.uint8],
+    ) -> bool:
+        """Read single values, a request for each."""
+        starts = offsets[indexes - first] + in_page * width
+        requests = np.stack([starts, np.full(len(starts), width), width * np.arange(len(starts))])
+        return self.read_all(requests, out)
+
+
+class LocalPageFile(CopyingFile):
+    """A local file, read by ``preadv`` without a copy in between, or mapped into memory."""
+
+    can_map = True
 
     def __init__(self, path: str, disk: Disk | None = None) -> None:
         """Open the file for reading."""
@@ -98,6 +154,31 @@ class LocalPageFile:
             error.filename = self._path
             raise
         return done
+
+    def read_all(self, requests: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
+        """Read all requests in one native loop; one that fails is repeated to find out why."""
+        failed = self._disk.read_requests(self._fd, requests, out)
+        return failed < 0 or super().read_all(requests[:, failed:], out)
+
+    def read_values(
+        self,
+        offsets: NDArray[np.int64],
+        first: int,
+        indexes: NDArray[np.int64],
+        in_page: NDArray[np.int64],
+        width: int,
+        out: NDArray[np.uint8],
+    ) -> bool:
+        """Read single values in one native loop; if one fails, all are repeated to find out why."""
+        about = (offsets, first, indexes, in_page, width, out)
+        return self._disk.read_values(self._fd, *about) < 0 or super().read_values(*about)
+
+    def map(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """Return a window of the file, which is unmapped when the array is dropped.
+
+        `ValueError` if it ends behind the file: its bytes there could not be read.
+        """
+        return np.frombuffer(self._disk.map(self._fd, offset, size), np.uint8)
 
     def announce(self, offset: int, size: int) -> None:
         """Let the kernel read them into its page cache meanwhile."""

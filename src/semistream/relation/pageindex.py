@@ -27,7 +27,7 @@ class PageIndex:
 
     def __init__(self, reader: PageReader) -> None:
         """Derive what is needed from the page table."""
-        self._first_codes = reader.first_codes  # by page
+        self.first_codes = reader.first_codes  # by page
         self._hot_codes = reader.hot_codes  # ascending; rows on hot pages
         self._hot_pages = reader.hot_pages  # the page of each hot code
         self.is_unique = reader.has_unique_codes  # no code is on two pages
@@ -38,7 +38,7 @@ class PageIndex:
         used = 0
         for part, (first, last) in enumerate(bounds.tolist()):
             ranges = _RANGES_PER_PAGE * (last - first)
-            used = self._describe(part, self._first_codes, (first, last), ranges, used)
+            used = self._describe(part, self.first_codes, (first, last), ranges, used)
         hot = (0, len(self._hot_codes))
         self._describe(len(bounds), self._hot_codes, hot, -(-hot[1] // _HOT_CODES_PER_RANGE), used)
         # By page: behind which one all its codes have been seen; None if that is the next.
@@ -55,7 +55,7 @@ class PageIndex:
     def arrays(self) -> tuple[Any, ...]:
         """The arguments of the kernels."""
         return (
-            self._first_codes,
+            self.first_codes,
             self._hot_codes,
             self._hot_pages,
             self.parts,
@@ -66,7 +66,7 @@ class PageIndex:
     @property
     def page_count(self) -> int:
         """How many pages R has, hot ones included."""
-        return len(self._first_codes)
+        return len(self.first_codes)
 
     def pages(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the page of each code; their partitions must have pages."""
@@ -77,7 +77,7 @@ class PageIndex:
 
     def first_code_after(self, pages: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the first code of the page behind each of these, or of the last page."""
-        return self._first_codes[np.minimum(pages + 1, self.page_count - 1)]
+        return self.first_codes[np.minimum(pages + 1, self.page_count - 1)]
 
     def end(self, page: int) -> int:
         """Return the page (exclusive) up to which codes that belong to this page may lie."""
@@ -105,7 +105,7 @@ class PageIndex:
         """A page's last code may be the next page's first, and run on for as long as that does."""
         ends = np.arange(1, self.page_count + 1, dtype=np.int32)
         for first, last in bounds:
-            codes = self._first_codes[first:last]
+            codes = self.first_codes[first:last]
             if len(codes) > 1:
                 ends[first : last - 1] = first + np.searchsorted(codes, codes[1:], "right")
         return ends

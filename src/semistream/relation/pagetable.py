@@ -5,8 +5,8 @@ of every column of R. A join needs the parts of a few columns. Of a large local 
 read, after the whole file was compared with its checksum a piece at a time.
 """
 
-import io
 import zlib
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +24,9 @@ _PART_BYTES = 8 + 8 + 4 + 1  # offset, end, checksum, and whether it was checked
 _STORED_PART_BYTES = 8 + 8 + 4  # offset, size and checksum in the file
 # A page table up to this size is read as a whole; of a larger local one only the needed columns.
 _WHOLE_BYTES = 1 << 20
+# Large page tables that this process has compared with their checksums; files never change.
+_compared: OrderedDict[tuple[str, int], None] = OrderedDict()
+_MOST_COMPARED = 4096
 
 
 def page_table_bound(
@@ -90,12 +93,17 @@ def read_columns(
         content = store.read(path)
         _compare(zlib.crc32(content), checksum)
         return _columns(pa.BufferReader(content), names)
-    file = store.open_pages(path)
-    try:
-        _compare(_crc32(file, size_bytes), checksum)
-        return _columns(pa.PythonFile(_Readable(file, size_bytes), mode="r"), names)
-    finally:
-        file.close()
+    if (store.path(path), checksum) not in _compared:
+        file = store.open_pages(path)
+        try:
+            _compare(_crc32(file, size_bytes), checksum)
+        finally:
+            file.close()
+        _compared[store.path(path), checksum] = None
+        while len(_compared) > _MOST_COMPARED:
+            _compared.popitem(last=False)
+    with pa.memory_map(store.path(path)) as mapped:
+        return {name: column.copy() for name, column in _columns(mapped, names).items()}
 
 
 def _size_bytes(store: Store, path: str) -> int:
@@ -127,31 +135,3 @@ def _crc32(file: PageFile, size_bytes: int) -> int:
         count = file.read_into(at, piece[: size_bytes - at])
         found = zlib.crc32(piece[:count], found)
     return found
-
-
-class _Readable(io.RawIOBase):
-    """A `PageFile` as Python's files are read."""
-
-    def __init__(self, file: PageFile, size_bytes: int) -> None:
-        self._file = file
-        self._size_bytes = size_bytes
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size_bytes}[whence]
-        self._at = base + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.read_into(self._at, memoryview(buffer).cast("B"))
-        self._at += count
-        return count

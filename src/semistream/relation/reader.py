@@ -50,9 +50,10 @@ def _remember_checked(key: tuple[str, ...], page_count: int) -> NDArray[np.bool_
 
 
 @dataclass(slots=True)
-class _Part:
+class Part:
     """The places of one part of all pages in the files, and which were checked."""
 
+    name: str
     offsets: NDArray[np.int64]  # of each page in its file
     ends: NDArray[np.int64]  # running total of the pages' sizes, in units of `unit_bytes`
     unit_bytes: int  # bytes per row if the width is fixed, else 1
@@ -68,6 +69,10 @@ class _Part:
     def size_bytes(self, first: int, last: int) -> int:
         """Return the size in bytes of pages ``first … last - 1``."""
         return int(self.ends[last] - self.ends[first]) * self.unit_bytes
+
+    def bytes_of(self, pages: NDArray[np.int64]) -> int:
+        """Return the size in bytes of some pages."""
+        return int((self.ends[pages + 1] - self.ends[pages]).sum()) * self.unit_bytes
 
 
 class PageReader:
@@ -91,7 +96,7 @@ class PageReader:
         # Open files, by the position in `_infos` and the kind: key codes or data.
         self._files = OpenFiles(self._open_file, MOST_OPEN if store.is_local else None)
         # The page table, by name of the part; a part without bytes on any page is left out.
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, Part] = {}
         # Rows before each page, and all rows at the end.
         self.row_bounds: NDArray[np.int64] = np.zeros(1, np.int64)
         # The sparse index: the least code of each page.
@@ -237,6 +242,75 @@ class PageReader:
         self._check(part, name, first, last, view)
         return part.size_bytes(first, last)
 
+    @property
+    def can_map(self) -> bool:
+        """Whether windows of the files can be mapped into memory."""
+        return bool(self._infos) and self._file(0, CODES).can_map
+
+    @property
+    def most_gap_bytes(self) -> int:
+        """How many bytes between two parts are read along rather than left out."""
+        return self.reading.most_gap_bytes(self._store.is_local)
+
+    def part(self, name: str) -> Part | None:
+        """Return the places of a part of all pages; None if no page has it."""
+        return self._parts.get(name)
+
+    def end_in_file(self, pages: NDArray[np.int64], first: int) -> int:
+        """Return up to which of some pages, which ascend, all lie in one file."""
+        file_index = self._file_index[pages[first]]
+        return int(np.searchsorted(pages, np.searchsorted(self._file_index, file_index, "right")))
+
+    def map(self, part: Part, page: int, offset: int, size: int) -> NDArray[np.uint8]:
+        """Map a window of the file in which a part of a page lies."""
+        file_index = int(self._file_index[page])
+        try:
+            return self._file(file_index, part.name).map(offset, size)
+        except OSError as error:
+            raise self._failure(file_index, part.name, error) from error
+        except ValueError:  # the window ends behind the file
+            self._report_damage(part.name, page)
+            raise
+
+    def read_requests(
+        self, part: Part, page: int, requests: NDArray[np.int64], out: NDArray[np.uint8]
+    ) -> None:
+        """Read requests (offset, size, place in `out`) from the file of a page."""
+        file_index = int(self._file_index[page])
+        try:
+            complete = self._file(file_index, part.name).read_all(requests, out)
+        except OSError as error:
+            raise self._failure(file_index, part.name, error) from error
+        if not complete:
+            self._report_damage(part.name, page)
+
+    def read_values(self, part: Part, page: int, *about: Any) -> None:
+        """Read single values from the file of a page; see `PageFile.read_values`."""
+        file_index = int(self._file_index[page])
+        try:
+            complete = self._file(file_index, part.name).read_values(*about)
+        except OSError as error:
+            raise self._failure(file_index, part.name, error) from error
+        if not complete:
+            self._report_damage(part.name, page)
+
+    def check_pages(
+        self,
+        part: Part,
+        pages: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+    ) -> None:
+        """Compare a part of some pages, which begins at `starts`, with its checksums, once."""
+        unchecked = np.flatnonzero(~part.checked[pages])
+        view = data.data
+        for i in unchecked.tolist():
+            page, start = int(pages[i]), int(starts[i])
+            end = start + part.size_bytes(page, page + 1)
+            if zlib.crc32(view[start:end]) != part.checksums[page]:
+                self._report_damage(part.name, page)
+        part.checked[pages[unchecked]] = True
+
     def announce(self, name: str, first: int, last: int) -> None:
         """Say that a part of pages ``first … last - 1`` will be read soon."""
         part = self._parts.get(name)
@@ -278,7 +352,7 @@ class PageReader:
             if sizes.any():
                 self._parts[name] = self._part(table, name, _unit(sizes, rows_of_page))
 
-    def _part(self, table: "PageTable", name: str, unit_bytes: int) -> _Part:
+    def _part(self, table: "PageTable", name: str, unit_bytes: int) -> Part:
         ends = self.row_bounds
         if unit_bytes == 1:
             ends = table.ends[name]
@@ -286,7 +360,7 @@ class PageReader:
         checksums = table.checksums[name]
         files = [self._store.path(self._path(info, name)) for info in self._infos]
         checked = _remember_checked(tuple(files), len(checksums))
-        return _Part(table.offsets[name], ends, unit_bytes, checksums, checked)
+        return Part(name, table.offsets[name], ends, unit_bytes, checksums, checked)
 
     def _load_hot_index(self) -> None:
         """Merge the partitions' indexes of hot pages; a code is in one partition only."""
@@ -333,7 +407,7 @@ class PageReader:
             f"rebuild snapshot {self.manifest.snapshot}"
         )
 
-    def _stretches(self, part: _Part, first: int, last: int) -> Iterator[tuple[int, int]]:
+    def _stretches(self, part: Part, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Split a range of pages into runs that lie together in one file."""
         # Offsets ascend from page to page, but for one step back behind the hot pages: a range
         # that is as long in the file as its pages together lies in one piece.
@@ -368,7 +442,7 @@ class PageReader:
         refusal = self._hold.lease.refusal
         return reading_failed(self._store, self.manifest.snapshot, path, error, refusal)
 
-    def _check(self, part: _Part, name: str, first: int, last: int, view: memoryview) -> None:
+    def _check(self, part: Part, name: str, first: int, last: int, view: memoryview) -> None:
         unchecked = np.flatnonzero(~part.checked[first:last])
         if not len(unchecked):
             return

@@ -11,12 +11,15 @@ Committed files in a local folder are durable: contents and names are synced (se
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import fs
 
 from semistream.relation.disk import (
@@ -24,6 +27,7 @@ from semistream.relation.disk import (
     NEW_FILE,
     SAME_FILE,
     Bytes,
+    CopyingFile,
     Disk,
     Entry,
     LocalOutput,
@@ -36,6 +40,7 @@ from semistream.relation.disk import (
 )
 
 disk = Disk()  # used by local stores; tests replace it
+_MOST_IN_FLIGHT = 16  # requests to a remote store at a time
 
 
 class PageFile(Protocol):
@@ -43,6 +48,31 @@ class PageFile(Protocol):
 
     def read_into(self, offset: int, out: memoryview) -> int:
         """Fill `out` from `offset`; return the bytes read, fewer only at the end of the file."""
+        ...
+
+    def read_all(self, requests: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
+        """Read (offset, size, place in `out`) requests; False if the file ends before one does."""
+        ...
+
+    def read_values(
+        self,
+        offsets: NDArray[np.int64],
+        first: int,
+        indexes: NDArray[np.int64],
+        in_page: NDArray[np.int64],
+        width: int,
+        out: NDArray[np.uint8],
+    ) -> bool:
+        """Read single values: of pages at `offsets`, from index `first` on; only if it can map."""
+        ...
+
+    @property
+    def can_map(self) -> bool:
+        """Whether windows of the file can be mapped into memory."""
+        ...
+
+    def map(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """Return a window of the file; `ValueError` if it ends behind the file."""
         ...
 
     def announce(self, offset: int, size: int) -> None:
@@ -74,12 +104,24 @@ class Output(Protocol):
         ...
 
 
-class ArrowPageFile:
+class ArrowPageFile(CopyingFile):
     """A file on any Arrow file system."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         """Take over an open random-access file."""
         self._file = file
+
+    def read_all(self, requests: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
+        """Read all requests, several at a time: a store answers many as fast as one."""
+        if requests.shape[1] == 1:
+            return super().read_all(requests, out)
+        with ThreadPoolExecutor(_MOST_IN_FLIGHT) as threads:
+            return all(threads.map(lambda r: self._read_one(out, *r), requests.T.tolist()))
+
+    def _read_one(self, out: NDArray[np.uint8], offset: int, size: int, place: int) -> bool:
+        found = self._file.read_at(size, offset)
+        out[place : place + len(found)] = np.frombuffer(found, np.uint8)
+        return len(found) == size
 
     def read_into(self, offset: int, out: memoryview) -> int:
         """Fill `out` from `offset`; short only at the end of the file."""

@@ -1,0 +1,141 @@
+"""The hot loops of look-ups in the order of R: requests by page, and their rows.
+
+A *request* is a waiting tuple and a page on which it may have matches. With unique keys a tuple has
+one request; with duplicates it has one more for each page after it that begins with its code.
+"""
+
+import numpy as np
+from numba import uint64
+
+from semistream.jit import njit
+from semistream.relation.index_kernels import LAST, partition_of
+
+_DIGIT_BITS = 12
+
+
+@njit(cache=True)
+def expand_requests(codes, pages, first_codes, parts, position, out_slots, out_pages):
+    """Write the requests of tuples with these codes and pages; return how many there are.
+
+    Stops when the output is full; `position` is ``[next tuple, its next page or -1]``, and is
+    updated in place.
+    """
+    count = 0
+    slot, page = position[0], position[1]
+    while slot < len(codes) and count < len(out_slots):
+        code = codes[slot]
+        page = pages[slot] if page < 0 else page
+        out_slots[count] = slot
+        out_pages[count] = page
+        count += 1
+        page += 1
+        last = parts[partition_of(code, parts), LAST]
+        if page >= last or page <= pages[slot] or first_codes[page] != code:
+            slot += 1
+            page = -1
+    position[0], position[1] = slot, page
+    return count
+
+
+@njit(cache=True)
+def sort_by_page(pages, page_count, order, other):
+    """Return an order in which the pages ascend, stable: one of the two arrays lent for it."""
+    for i in range(len(pages)):
+        order[i] = i
+    counts = np.empty((1 << _DIGIT_BITS) + 1, np.int32)
+    shift = 0
+    while page_count >> shift:
+        counts[:] = 0
+        mask = (1 << _DIGIT_BITS) - 1
+        for i in range(len(pages)):
+            counts[((pages[i] >> shift) & mask) + 1] += 1
+        for digit in range(mask):
+            counts[digit + 1] += counts[digit]
+        for i in range(len(pages)):
+            digit = (pages[order[i]] >> shift) & mask
+            other[counts[digit]] = order[i]
+            counts[digit] += 1
+        order, other = other, order
+        shift += _DIGIT_BITS
+    return order
+
+
+@njit(cache=True)
+def pages_of_requests(pages, order, out_pages, out_indexes):
+    """Write each requested page once, ascending, and of each request its index; return how many."""
+    count = 0
+    for i in range(len(order)):
+        page = pages[order[i]]
+        if count == 0 or out_pages[count - 1] != page:
+            out_pages[count] = page
+            count += 1
+        out_indexes[i] = count - 1
+    return count
+
+
+@njit(cache=True)
+def match_requests(
+    page_codes,
+    starts,
+    pages,
+    row_bounds,
+    slots,
+    codes,
+    indexes,
+    first_index,
+    position,
+    out_rows,
+    out_slots,
+    found,
+):
+    """Find the rows of some requests on pages whose codes are in view; return the pairs so far.
+
+    `pages` are those in view, their codes begin at `starts`, and `first_index` is the first one's
+    index. Writes (row of R, slot) pairs from place `found` on and stops when the output is full;
+    `position` is ``[next request, first match of it still to be written or -1]``.
+    """
+    request, row = position[0], position[1]
+    while request < len(codes):
+        at = indexes[request] - first_index
+        page = pages[at]
+        begin = starts[at]
+        last = begin + row_bounds[page + 1] - row_bounds[page] - 1
+        code = codes[request]
+        if row < 0:
+            row = find_in_page(page_codes, begin, last, code)
+        while row <= last and page_codes[row] == code:
+            if found == len(out_rows):
+                position[0], position[1] = request, row
+                return found
+            out_rows[found] = row - begin + row_bounds[page]
+            out_slots[found] = slots[request]
+            found += 1
+            row += 1
+        row = -1
+        request += 1
+    position[0], position[1] = request, -1
+    return found
+
+
+@njit(inline="always")
+def find_in_page(codes, first, last, code):
+    """Return the first place from `first` on whose code is not less, or `last` + 1.
+
+    Codes are spread about evenly over a page, or lie side by side: the first guess is often right.
+    """
+    low, high = codes[first], codes[last]
+    if code <= low:
+        return first
+    if code > high:
+        return last + 1
+    share = np.float64(uint64(code) - uint64(low)) / np.float64(uint64(high) - uint64(low))
+    guess = first + np.int64(share * np.float64(last - first) + 0.5)
+    if codes[guess] == code and codes[guess - 1] != code:
+        return guess
+    count = last - first
+    base = first
+    while count > 1:
+        half = count // 2
+        base += half * (codes[base + half] < code)
+        count -= half
+    return base + 1

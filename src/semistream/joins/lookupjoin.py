@@ -1,0 +1,141 @@
+"""Look-ups in the order of R: a window of tuples, sorted by page, finds its rows where they lie.
+
+Ours; no paper has it. It is what a micro-batch needs: tuples that are all there, and an R that is
+on a local disk or in its page cache.
+
+::
+
+    stream ──► window of h_S tuples ──► by page ──► codes searched in place ──► rows gathered in place
+                                                                                 │
+    joined rows, misses ◄────────────────────────────────────────────────────────┘
+
+Algorithm, one iteration:
+
+1. tuples enter until the window is full or the stream has no more for now;
+2. the page of each is found through the index, and the tuples are sorted by page;
+3. the key codes of these pages come into view in the order of R (`relation/readplan.py`), and each
+   tuple's code is searched for on its page;
+4. the rows that matched are gathered, one column after the other, in the same order; all tuples
+   leave, match or no match.
+
+Only what matches is read: the cost of n tuples is that of n rows, whatever the size of R, until
+there are so many that all of R's pages are requested. Nothing has to warm up.
+
+*Duplicate keys in R*: a tuple is searched for on its page and on each page after it that begins
+with its code.
+
+Invariants: every tuple leaves in the iteration after it entered; no page is read twice in one, but
+where the keys of a tuple run over more pages than there are places for requests.
+
+Memory: `semistream.budget.indexjoin`, with the buffers and windows of the read plan as the disk
+buffer. Cost: `semistream.cost.lookup`.
+
+Degenerate cases: a window of one tuple is INLJ; on a device where a request is expensive, gaps are
+read along, until the whole of R is read in the order of a scan.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.budget.pagesizes import planned_shares
+from semistream.budget.rowsizes import Widths
+from semistream.budget.rules import BudgetRules
+from semistream.joins import lookup_kernels as kernels
+from semistream.joins.admission import Admission
+from semistream.joins.lookupwindow import LookUpWindow, Requests
+from semistream.joins.plannedrows import PlannedColumn, PlannedRows
+from semistream.joins.protocols import LocatedRows, Rows
+from semistream.joins.stream import StreamBuffer
+from semistream.joins.streamjoin import JoinTask, Plan, StreamJoin
+from semistream.relation.pageindex import PageIndex
+from semistream.relation.pagetable import CODES
+from semistream.relation.readplan import PlannedReads, RowsByPage
+from semistream.relation.writer import CODE_BYTES
+
+
+class LookUpJoin(StreamJoin):
+    """Looks the tuples of a window up in the order of R."""
+
+    _window: LookUpWindow
+    _index: PageIndex  # from a key to its page
+    _codes: PlannedReads  # of key codes
+    _rows: PlannedReads  # of columns
+    _columns: list[PlannedColumn]  # that the join reads
+    _admission: Admission
+    _pairs: NDArray[np.int64]  # rows of R and slots that match
+
+    def __init__(self, task: JoinTask, rules: BudgetRules) -> None:
+        """Open the relation; `rules` split the budget when rows have arrived."""
+        super().__init__(task)
+        self._rules = rules
+
+    def _allocate(self, sample: pa.RecordBatch, stream: StreamBuffer) -> None:
+        reader, widths = self._reader, Widths.of(sample)
+        sizes = self._sizing.for_look_ups(widths)
+        self._release_first_buffers()
+        settings = self._rules.split_back(sizes, self._budget_bytes, self._split)
+        self.plan = Plan(settings)
+        buffers = (settings.input_bytes, settings.output_rows, settings.output_bytes)
+        self._reserve_buffers(stream, *buffers)
+        self._reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
+        self._reserve("window", sizes.window_bytes(settings.places))
+        self._reserve("page index", PageIndex.size_bytes(reader))
+        self._index = PageIndex(reader)
+        codes_bytes, rows_bytes = planned_shares(
+            reader, self._read_columns, settings.pages_per_read
+        )
+        self._codes = PlannedReads(reader, codes_bytes)
+        self._rows = PlannedReads(reader, rows_bytes)
+        self._columns = [PlannedColumn(reader, name, self._rows) for name in self._read_columns]
+        about = (self._sizing.stored_schema, settings.places, widths, self._sizing.implied)
+        self._window = LookUpWindow(*about)
+        self._pairs = np.empty((2, settings.output_rows), np.int64)
+        self._admission = Admission(stream, None, self._emission, self.stopwatch)
+
+    def _is_done(self, stream: StreamBuffer) -> bool:
+        return stream.is_exhausted and self._window.count == 0
+
+    def _iterate(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
+        """Fill the window, and resolve all that is in it."""
+        window = self._window
+        yield from self._admission.admit(window, window.capacity - window.count)
+        yield from self._emission.unmatchable(stream)
+        if not window.count:
+            return
+        self.telemetry.window_rows_peak = max(self.telemetry.window_rows_peak, window.count)
+        for requests in self.stopwatch.timed("probe", window.requests(self._index)):
+            yield from self._serve(requests)
+        yield from self._emission.misses(np.arange(window.count), window)
+        window.clear()
+        self.telemetry.iterations += 1
+        self.telemetry.bytes_read = self._codes.bytes_read + self._rows.bytes_read
+
+    def _serve(self, requests: Requests) -> Iterator[pa.RecordBatch]:
+        """Find the rows of requests, page by page, and emit them as soon as a piece is full."""
+        self.telemetry.pages_scanned += len(requests.pages)
+        rows, slots = self._pairs
+        found = 0
+        for view in self.stopwatch.timed("io", self._codes.views(CODES, requests.pages)):
+            whole = len(view.data) // CODE_BYTES * CODE_BYTES
+            pages = (view.starts // CODE_BYTES, requests.pages[view.first : view.last])
+            in_view = (view.data[:whole].view(np.int64), *pages, self._reader.row_bounds)
+            some = slice(*np.searchsorted(requests.indexes, (view.first, view.last)))
+            wanted = (requests.slots[some], requests.codes[some], requests.indexes[some])
+            position = np.array([0, -1])
+            while position[0] < len(wanted[0]):
+                with self.stopwatch.phase("probe"):
+                    about = (*wanted, view.first, position, rows, slots, found)
+                    found = int(kernels.match_requests(*in_view, *about))
+                if found == len(rows):
+                    yield from self._emission.matches(rows, slots, self, self._window)
+                    found = 0
+            del view, in_view
+        if found:
+            yield from self._emission.matches(rows[:found], slots[:found], self, self._window)
+
+    def locate(self, rows: Rows) -> LocatedRows:
+        """Find out how wide rows of R are; they ascend by page."""
+        return PlannedRows(self._columns, RowsByPage(rows, self._reader.row_bounds))

@@ -1,0 +1,78 @@
+"""The window of look-ups: stream tuples that arrived, and the pages on which they may match.
+
+Slots are filled in the order of arrival and are all given back at once, so there is no hash table
+and no queue.
+
+Memory per tuple: code 8, match flag 1, page 8, requests `REQUEST_BYTES`, and the row.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.budget.rowsizes import Widths
+from semistream.joins import lookup_kernels as kernels
+from semistream.joins.window import Window
+from semistream.relation.pageindex import PageIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Tuples to be looked up, in the order of R's pages."""
+
+    slots: NDArray[np.int32]
+    codes: NDArray[np.int64]  # of each
+    indexes: NDArray[np.int32]  # of each: which of `pages` it may match on
+    pages: NDArray[np.int64]  # ascending, each once
+
+
+class LookUpWindow(Window):
+    """At most `capacity` stream tuples, with their rows, in the order of arrival."""
+
+    def __init__(
+        self, schema: pa.Schema, capacity: int, widths: Widths, implied: int | None
+    ) -> None:
+        """Allocate everything."""
+        super().__init__(schema, capacity, widths, implied)
+        self._count = 0
+        # Of requests: slot, page, order, and scratch space to sort in.
+        self._scratch = np.empty((4, capacity), np.int32)
+
+    @property
+    def count(self) -> int:
+        """How many tuples wait."""
+        return self._count
+
+    def insert(self, batch: pa.RecordBatch, codes: NDArray[np.int64]) -> None:
+        """Let tuples in; there must be room."""
+        end = self._count + len(codes)
+        self._rows.put(np.arange(self._count, end), batch.columns)
+        self._codes[self._count : end] = codes
+        self.matched[self._count : end] = 0
+        self._count = end
+
+    def clear(self) -> None:
+        """Let all tuples go."""
+        self._rows.drop(np.arange(self._count))
+        self._count = 0
+
+    def requests(self, index: PageIndex) -> Iterator[Requests]:
+        """Yield all tuples as requests, sorted by page; some at a time if they are too many."""
+        codes = np.ascontiguousarray(self._codes[: self._count])
+        pages = index.pages(codes)
+        position = np.array([0, -1])
+        while position[0] < len(codes):
+            about = (codes, pages, index.first_codes, index.parts, position)
+            count = kernels.expand_requests(*about, *self._scratch[:2])
+            yield self._sorted(codes, index.page_count, int(count))
+
+    def _sorted(self, codes: NDArray[np.int64], page_count: int, count: int) -> Requests:
+        slots, pages, order, other = self._scratch[:, :count]
+        order = kernels.sort_by_page(pages, page_count, order, other)
+        requested, indexes = np.empty(count, np.int64), np.empty(count, np.int32)
+        distinct = kernels.pages_of_requests(pages, order, requested, indexes)
+        slots = slots[order]
+        return Requests(slots, codes[slots], indexes, requested[:distinct])
