@@ -73,9 +73,8 @@ def join(
     order. An empty batch means "no rows for now"; the join continues with the rows that it has.
 
     The cost model chooses the algorithm, unless one is named, and the split of the budget; it
-    chooses again when the stream changes. Its factors are measured, in about a second, the first
-    time a relation on this device is joined with a stream like this one (`semistream calibrate`
-    measures them thoroughly). With a `rate`, in tuples per second, the join uses only the part of
+    chooses again when the stream changes. Its cost factors are those of a common machine, until
+    `semistream calibrate` has measured this one. With a `rate`, in tuples per second, the join uses only the part of
     `memory` that it needs to keep up, and adapts when the rate changes.
 
     >>> from semistream import build_relation
@@ -112,4 +111,14 @@ def _prepare(
     if schema is None:
         return None, ()
     spec, budget_bytes = options.spec(relation, schema), options.memory_bytes(relation)
-    return make_join(options.algorithm, relation, spec, budget_bytes, rate=options.rate), batches
+    about = (options.algorithm, relation, spec, budget_bytes)
+    return make_join(*about, rate=options.rate, stream_rows=_row_count(stream)), batches
+
+
+def _row_count(stream: Stream) -> int | None:
+    """Return how many rows a stream has that is all there; None for others."""
+    if isinstance(stream, pa.Table | pa.RecordBatch):
+        return int(stream.num_rows)
+    if isinstance(stream, list | tuple):
+        return sum(int(batch.num_rows) for batch in stream)
+    return None

@@ -35,7 +35,6 @@ from semistream.advice.calibration import factors_for
 from semistream.advice.choice import RESIDENT, Advisor, Option, most_preferred
 from semistream.advice.history import HISTORY, History
 from semistream.advice.sampling import SampledSource
-from semistream.advice.situation import largest_partition
 from semistream.advice.tuner import Chosen, Tuner
 from semistream.advice.watch import Retune, Watch, has_moved
 from semistream.budget.rowsizes import Widths
@@ -56,8 +55,7 @@ from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
 AUTO = "auto"
-_WINDOW_SHARE = 0.6  # of the budget, for waiting tuples: a short stream fits into it
-_TUPLE_BYTES = 30  # the approximate memory of a waiting tuple besides its values
+_FIRST_ROWS = 100_000  # expected of a stream of which nothing is known
 
 
 def make_join(
@@ -69,12 +67,14 @@ def make_join(
     *,
     factors: CostFactors | None = None,
     rate: float | None = None,
+    stream_rows: int | None = None,
 ) -> Operator:
     """Return a join, ready to run, over a relation or one partition of it.
 
     A named algorithm splits its budget by the usual shares. ``auto`` chooses algorithm and split by
-    the model; the `factors` it needs for that are measured unless they are given. With a `rate` it
-    uses only the memory that this rate needs.
+    the model; the `factors` it needs for that are those of this machine, if it was calibrated, or
+    of a common one. `stream_rows` is the length of the stream, if known. With a `rate` it uses only
+    the memory that this rate needs.
     """
     known = [AUTO, *ALGORITHMS]
     if name not in known:
@@ -88,15 +88,8 @@ def make_join(
         )
     if name != AUTO:
         return make_operator(name, relation, spec, budget_bytes, partition)
-    return SelfTuningJoin(relation, spec, budget_bytes, partition, factors=factors, rate=rate)
-
-
-def needs_factors(name: str, relation: Relation, spec: JoinSpec, budget_bytes: int) -> bool:
-    """Return whether a task with this budget, on any partition, would use the model."""
-    if name != AUTO or not relation.row_count:
-        return False
-    no_rows = Widths.equal([0.0] * len(spec.stream_schema))
-    return not Advisor(relation, spec, no_rows, largest_partition(relation)).fits(budget_bytes)
+    about = (relation, spec, budget_bytes, partition)
+    return SelfTuningJoin(*about, factors=factors, rate=rate, stream_rows=stream_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +115,7 @@ class SelfTuningJoin:
         *,
         factors: CostFactors | None = None,
         rate: float | None = None,
+        stream_rows: int | None = None,
         history: History = HISTORY,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
@@ -133,6 +127,7 @@ class SelfTuningJoin:
         self._budget_bytes = budget_bytes
         self._factors = factors  # measured when the model is first used, unless given
         self._rate = rate  # expected arrivals per second, at the start of a stream
+        self._stream_rows = stream_rows  # of the stream, if known
         self._history = history  # of earlier streams
         self._clock = clock
         self._plain = most_preferred()  # the algorithm that runs if the model is not used
@@ -174,7 +169,8 @@ class SelfTuningJoin:
         """Join the stream; see `Operator.join`."""
         device = self._relation.reading.device
         clock = self._clock if device is None else lambda: device.now_s
-        source = SampledSource(iter(batches), self._spec, self._relation.coder, clock)
+        about = (self._spec, self._relation.coder, clock, self._stream_rows)
+        source = SampledSource(iter(batches), *about)
         try:
             yield from self._run(source)
         finally:
@@ -249,8 +245,7 @@ class SelfTuningJoin:
         self, advisor: Advisor, source: SampledSource, rate: float | None
     ) -> Chosen:
         if self._factors is None:
-            left = self.ledger.available_bytes
-            self._factors = factors_for(self._relation, self._spec, left)
+            self._factors = factors_for(self._relation, self._spec)
         if self._tuner is None:
             columns = read_columns(self._relation, self._spec)
             about = (self._reader, columns, self._budget_bytes, self._factors)
@@ -265,31 +260,25 @@ class SelfTuningJoin:
 
     def _known_or_best(self, tuner: Tuner, source: SampledSource, rate: float | None) -> Chosen:
         demand = tuner.demand(source.sample())
-        is_short = self._is_short(source.row_count)
-        key = (self._kind, self._factors, is_short)
+        expected = self._expected_rows(source)
+        key = (self._kind, self._factors, None if expected is None else expected.bit_length())
         known = self._history.choices.get(key)
         if known is not None and known.rate == rate and not has_moved(known.demand, demand):
-            chosen = known
-        else:
-            chosen = tuner.best(demand, rate, is_short)
-        if not chosen.is_short and self._fits_window(chosen, source.row_count):
-            chosen = tuner.best(demand, rate, is_short=True)
+            return known
+        chosen = tuner.best(demand, rate, expected)
         self._history.choices.put(key, chosen)
         return chosen
 
-    def _fits_window(self, chosen: Chosen, row_count: int) -> bool:
-        """Return whether streams of this kind end before the window of a choice is full."""
-        usual = self._history.row_counts.get(self._kind)
-        return usual is not None and max(usual, row_count) <= chosen.option.tuned.settings.places
+    def _expected_rows(self, source: SampledSource) -> int | None:
+        """Return how many rows are still to come; None if the stream may go on for ever.
 
-    def _is_short(self, row_count: int) -> bool:
-        """Return whether the stream will end before a window is full, as earlier ones did."""
-        usual = self._history.row_counts.get(self._kind)
-        if usual is None:
-            return False
-        assert self._widths is not None
-        tuple_bytes = sum(self._widths.average) + _TUPLE_BYTES
-        return max(usual, row_count) * tuple_bytes <= _WINDOW_SHARE * self._budget_bytes
+        That is known of a table or a list of batches. Other streams are expected to be like the
+        last one of their kind, and the first one to be short: if it is not, the choice is made
+        again, which costs little.
+        """
+        total = source.total_rows or self._history.row_counts.get(self._kind) or _FIRST_ROWS
+        left = total - source.row_count
+        return left if left > 0 else None
 
     def _first_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that a join will size its structures by, if this batch has them."""

@@ -1,7 +1,7 @@
 """The choice: each algorithm with its best split of a budget, ranked by predicted rate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from semistream.advice.situation import reader_for
 from semistream.budget import resident
@@ -19,12 +19,13 @@ from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
 RESIDENT = ALGORITHMS["resident"].name
+LOOK_UP = ALGORITHMS["lookup"].name
 # What `auto` chooses from.
 CHOICES = tuple(
     a.name for a in ALGORITHMS.values() if a.family != "bound" and not a.one_tuple_at_a_time
 )
-# For a stream that fits the window: it ends before a cache is warm or a window half full.
-SHORT_CHOICES = tuple(a.name for a in ALGORITHMS.values() if a.suits_short_streams)
+# Where tuples request less than this share of R's pages, nothing reads less than look-ups do.
+_FEW_PAGES = 0.5
 # After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
 # Options with this share of the best rate are equal, as far as the model can tell.
@@ -49,8 +50,13 @@ class Option:
 
     @property
     def rate(self) -> float:
-        """Predicted tuples per second."""
+        """Predicted tuples per second, while the stream goes on."""
         return self.tuned.prediction.rate
+
+    @property
+    def speed(self) -> float:
+        """Predicted tuples per second over the whole stream, if it ends."""
+        return self.tuned.prediction.speed
 
 
 class Advisor:
@@ -68,7 +74,7 @@ class Advisor:
         self._relation, self._spec = relation, spec
         self._widths = widths
         self._reader = reader or reader_for(relation, spec, partition)
-        self._sizes: dict[tuple[bool, bool], Sizes] = {}  # by: is a scan, has a front stage
+        self._sizes: dict[tuple[str, bool], Sizes] = {}  # by family, has a front stage
 
     def fits(self, budget_bytes: int) -> bool:
         """Return whether R with the columns that are read fits a budget."""
@@ -87,11 +93,14 @@ class Advisor:
 
     def sizes(self, name: str) -> Sizes:
         """Return the sizes of an algorithm's parts."""
-        is_scan, has_front = ALGORITHMS[name].family == "scan", ALGORITHMS[name].has_front
-        kind = (is_scan, has_front)
+        kind = (ALGORITHMS[name].family, ALGORITHMS[name].has_front)
         if kind not in self._sizes:
-            sizing = Sizing.of(self._relation, self._spec, self._reader, has_front)
-            size_up = sizing.for_scan if is_scan else sizing.for_index
+            sizing = Sizing.of(self._relation, self._spec, self._reader, kind[1])
+            size_up = {
+                "scan": sizing.for_scan,
+                "index": sizing.for_index,
+                "lookup": sizing.for_look_ups,
+            }[kind[0]]
             self._sizes[kind] = size_up(self._widths)
         return self._sizes[kind]
 
@@ -101,25 +110,27 @@ class Advisor:
         """Return the algorithms that can run in a budget, the best first; `BudgetError` if none."""
         surveyed: list[Option] = []
         errors: dict[str, BudgetError] = {}
-        for name in names:
+        for name in _likely(names, conditions):
             try:
                 found = survey(MODELS[name], self.sizes(name), budget_bytes, conditions)
                 surveyed.append(Option(name, found))
             except BudgetError as error:
                 errors[name] = error
+        if not surveyed and len(errors) < len(names):
+            return self.rank(budget_bytes, replace(conditions, stream_rows=None), names)
         if not surveyed:
             raise errors[
                 min(errors, key=lambda name: (errors[name].least_bytes or 0, _preference(name)))
             ]
-        best = max(option.rate for option in surveyed)
+        best = max(option.speed for option in surveyed)
         options = [
             Option(o.name, self._refine(o, budget_bytes, conditions))
-            if o.rate >= _CLOSE * best
+            if o.speed >= _CLOSE * best
             else o
             for o in surveyed
         ]
-        options.sort(key=lambda option: -option.rate)
-        as_good = [o for o in options if o.rate >= _AS_GOOD * options[0].rate]
+        options.sort(key=lambda option: -option.speed)
+        as_good = [o for o in options if o.speed >= _AS_GOOD * options[0].speed]
         favourite = min(as_good, key=lambda option: _preference(option.name))
         return [favourite, *(o for o in options if o is not favourite)]
 
@@ -137,3 +148,11 @@ class Advisor:
     def _refine(self, option: Option, budget_bytes: int, conditions: Conditions) -> Tuned:
         model = MODELS[option.name]
         return refine(model, self.sizes(option.name), budget_bytes, conditions, option.tuned)
+
+
+def _likely(names: Sequence[str], conditions: Conditions) -> Sequence[str]:
+    """Return the algorithms that may be best: for a few tuples, only look-ups."""
+    if conditions.stream_rows is None or LOOK_UP not in names:
+        return names
+    _, pages = conditions.planned_seconds(conditions.stream_rows)
+    return (LOOK_UP,) if pages < _FEW_PAGES * conditions.layout.page_count else names

@@ -24,8 +24,10 @@ class SampledSource:
         spec: JoinSpec,
         coder: KeyCoder,
         now_s: Callable[[], float],
+        total_rows: int | None = None,
     ) -> None:
         """Read nothing yet; `now_s` is the clock that arrivals are timed by."""
+        self.total_rows = total_rows  # of the stream, if known
         self._batches = batches
         self._key = spec.stream_key_indexes
         self._coder = coder

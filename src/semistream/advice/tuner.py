@@ -1,11 +1,11 @@
 """The tuner: the best algorithm, split and budget for a demand, by the cost model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.advice.choice import CHOICES, SHORT_CHOICES, Advisor, Option
+from semistream.advice.choice import Advisor, Option
 from semistream.advice.situation import demand_of, layout_of
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand
@@ -28,7 +28,7 @@ class Chosen:
     option: Option
     demand: Demand
     rate: float | None = None  # expected arrivals per second
-    is_short: bool = False  # the stream was expected to end before a window is full
+    stream_rows: int | None = None  # expected, if the stream is expected to end
 
 
 class Tuner:
@@ -63,18 +63,22 @@ class Tuner:
         """Return the demand that a sample of key codes shows."""
         return demand_of(codes, self._reader)
 
-    def best(self, demand: Demand, rate: float | None, is_short: bool = False) -> Chosen:
-        """Return the best choice for a demand; with a rate, the least memory that holds it."""
-        advisor, conditions = self._advisor, self._conditions(demand)
-        names = SHORT_CHOICES if is_short else CHOICES
-        option = advisor.rank(self._budget_bytes, conditions, names)[0]
+    def best(self, demand: Demand, rate: float | None, stream_rows: int | None = None) -> Chosen:
+        """Return the best choice for a demand, and for a stream of so many rows if that is known.
+
+        With a rate, it uses the least memory that holds it.
+        """
+        advisor = self._advisor
+        conditions = replace(self._conditions(demand), stream_rows=stream_rows)
+        option = advisor.rank(self._budget_bytes, conditions)[0]
         if rate is None:
-            return Chosen(self._budget_bytes, option, demand, is_short=is_short)
+            return Chosen(self._budget_bytes, option, demand, stream_rows=stream_rows)
+        conditions = replace(conditions, stream_rows=None)
         model, sizes = MODELS[option.name], advisor.sizes(option.name)
         least = least_budget(model, sizes, conditions, HEADROOM * rate, self._budget_bytes)
         budget_bytes = self._budget_bytes if least is None else least
         tuned = option.tuned if least is None else tune(model, sizes, budget_bytes, conditions)
-        return Chosen(budget_bytes, Option(option.name, tuned), demand, rate, is_short)
+        return Chosen(budget_bytes, Option(option.name, tuned), demand, rate, stream_rows)
 
     def rate_under(self, chosen: Chosen, demand: Demand) -> float:
         """Return the predicted rate of a choice, its settings unchanged, under another demand."""

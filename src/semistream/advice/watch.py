@@ -22,6 +22,7 @@ _WINDOWS = 1  # between two looks
 _MOST_OVERHEAD = 0.02  # looking may take this part of the time
 _FEWER = 0.6  # of the rate the join was tuned for: below this, arrivals have changed
 _STARVED = 0.05  # if the join waits this part of the time for input, arrivals set the pace
+_LONGER = 1.5  # than expected: then the stream is taken to go on
 _BUSY_LOOKS = 2  # in a row, then more input arrives than the join can serve
 
 
@@ -94,9 +95,11 @@ class Watch:
         return not self._limits_overhead or since_s * _MOST_OVERHEAD >= self._look_s
 
     def _length_retune(self) -> Retune | None:
-        if not self._chosen.is_short:
+        expected = self._chosen.stream_rows
+        if expected is None or self._source.row_count <= _LONGER * expected:
             return None
-        return Retune("this stream has more rows than earlier ones", self._chosen.rate)
+        reason = f"the stream goes on after {self._source.row_count:,} rows"
+        return Retune(f"{reason}, {expected:,} were expected", self._chosen.rate)
 
     def _rate_retune(self) -> Retune | None:
         expected = self._chosen.rate

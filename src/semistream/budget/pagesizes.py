@@ -1,6 +1,5 @@
 """The size of R's pages in the disk buffer: their key codes, and the columns that are fetched."""
 
-import mmap
 from collections.abc import Sequence
 
 from semistream.budget.rowsizes import NESTED_COPIES
@@ -13,7 +12,7 @@ from semistream.relation.writer import CODE_BYTES
 # Pages between two hits that are cheaper to read along than to skip with another request.
 READ_THROUGH_PAGES = 2
 _ALIGN = 64
-_KERNEL_PAGE_BYTES = 2 * mmap.ALLOCATIONGRANULARITY
+MOST_PLANNED_BYTES = 1 << 20
 
 
 def disk_buffer_bytes(
@@ -33,13 +32,16 @@ def arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
 
 
 def planned_shares(reader: PageReader, columns: Sequence[str], pages: int) -> tuple[int, int]:
-    """Return the size of the read plans of look-ups, for key codes and for columns.
+    """Return the sizes of the buffers of look-ups, for the key codes and the columns of `pages`.
 
-    A half of each is for mapped windows, which begin at a page of the operating system.
+    More than `MOST_PLANNED_BYTES` each would not fit the processor's cache; a page must fit.
     """
     parts = [CODES, *parts_of(reader.manifest, columns)]
-    codes, *others = (reader.most_part_bytes(part, pages) + _KERNEL_PAGE_BYTES for part in parts)
-    return 2 * codes, 2 * max([codes, *others])
+    codes, *others = (
+        max(min(reader.most_part_bytes(p, pages), MOST_PLANNED_BYTES), reader.most_part_bytes(p, 1))
+        for p in parts
+    )
+    return codes, max([codes, *others])
 
 
 def planned_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:

@@ -43,6 +43,7 @@ class Conditions:
     factors: CostFactors
     front: FrontPolicy  # of the front stage, for the algorithms that have one
     match_share: float = 1.0  # σ: the share of the tuples that find a match
+    stream_rows: int | None = None  # of a stream that ends; None if it does not, or is not known to
     # The shares of the pages, once they are computed.
     _pages: list[Floats] = field(default_factory=list, repr=False, compare=False)
 
@@ -83,6 +84,27 @@ class Conditions:
             requests = runs * io.each(fetched * size / np.maximum(runs, 1e-9))
             cost += float(np.average(requests, weights=loads.often))
         return cost
+
+    def planned_seconds(self, tuples: float) -> tuple[float, float]:
+        """Return what a read plan for so many tuples costs, and the number of pages they request.
+
+        Requested pages are taken to be spread evenly. With the share q of them requested, a gap of
+        k pages has the probability q·(1 − q)^k; up to G pages, it is read along.
+        """
+        layout, costs = self.layout, self.factors.requests
+        pages = float(-np.expm1(-tuples * self.page_shares).sum())
+        if not pages:
+            return 0.0, 0.0
+        share = min(1.0, pages / layout.page_count)
+        seconds = 0.0
+        for size in (layout.code_bytes, *layout.part_bytes):
+            most_gap = min(layout.page_count, int(costs.most_gap_bytes / max(1.0, size)))
+            apart = (1 - share) ** (most_gap + 1)  # the probability of a longer gap
+            requests = max(1.0, pages * apart, pages / layout.pages_per_stretch * share)
+            along = (1 - share) / share * (1 - apart) - (most_gap + 1) * apart
+            fetched = min(layout.page_count, pages * (1 + max(0.0, along)))
+            seconds += requests * costs.request_s + fetched * size * costs.byte_s
+        return seconds, pages
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,19 @@ class FrontCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestCosts:
+    """What the read plan of look-ups pays for a request, and for each byte of it."""
+
+    request_s: float = 0.0
+    byte_s: float = 0.0
+
+    @property
+    def most_gap_bytes(self) -> float:
+        """The gap between two pages at which reading it costs as much as another request."""
+        return self.request_s / self.byte_s if self.byte_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class CostFactors:
     """All factors; without any measurements computing costs nothing, as on a device's own clock."""
 
@@ -95,15 +108,21 @@ class CostFactors:
     front: tuple[FrontCosts, ...] = (FrontCosts(1),)
     pinned: tuple[FrontCosts, ...] = (FrontCosts(1),)
     resident_s: float = 0.0  # a tuple, with all of R in memory
+    look_up: tuple[StepCosts, ...] = (StepCosts(1),)  # look-ups in the order of R
+    requests: RequestCosts = RequestCosts()  # of look-ups
 
     @classmethod
     def of_device(cls, seek_s: float, request_s: float, bytes_per_s: float) -> "CostFactors":
         """Return the costs of a device alone: computing costs nothing."""
-        return cls(IoCurve.of_device(seek_s, request_s, bytes_per_s))
+        requests = RequestCosts(seek_s + request_s, 1 / bytes_per_s)
+        return cls(IoCurve.of_device(seek_s, request_s, bytes_per_s), requests=requests)
 
     def with_device(self, seek_s: float, request_s: float, bytes_per_s: float) -> "CostFactors":
         """Return these factors with a device's charges on top."""
-        return replace(self, io=IoCurve.of_device(seek_s, request_s, bytes_per_s).plus(self.io))
+        ours = self.requests
+        requests = RequestCosts(seek_s + request_s + ours.request_s, 1 / bytes_per_s + ours.byte_s)
+        io = IoCurve.of_device(seek_s, request_s, bytes_per_s).plus(self.io)
+        return replace(self, io=io, requests=requests)
 
 
 _Costs = TypeVar("_Costs", StepCosts, FrontCosts)

@@ -45,6 +45,21 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     return loop_of(conditions, settings, max(1.0, 1 / often.sum()), touched, waiting, often)
 
 
+def drain_s(conditions: Conditions, settings: IndexJoinSettings, tuples: float) -> float:
+    """Return the time for tuples that all fit the window: each requested load is read once."""
+    loads = in_loads(conditions.page_shares, settings.pages_per_read)
+    shares = loads.sum(axis=1)
+    requested = shares > 0
+    if not requested.any():
+        return 0.0
+    loads, shares = loads[requested], shares[requested]
+    often = -np.expm1(-tuples * shares)  # the probability that a load is requested
+    touched = -np.expm1(-tuples * loads) / often[:, None]
+    count = max(1.0, float(often.sum()))
+    loop = loop_of(conditions, settings, tuples / count, touched, tuples * shares / often, often)
+    return count * loop.loop_s
+
+
 def loop_of(
     conditions: Conditions,
     settings: IndexJoinSettings,

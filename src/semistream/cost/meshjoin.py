@@ -1,5 +1,7 @@
 """The cost of MESHJOIN and of R-MESHJOIN: what a loop costs and how many tuples it serves."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from semistream.budget.meshjoin import MeshJoinSettings
@@ -43,6 +45,19 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
         + entries * step.entry_s
     )
     return Prediction(loop_s, entering, pages, loop_s * reads / 2, io_s=io_s)
+
+
+def drain_reduced_s(conditions: Conditions, settings: MeshJoinSettings, tuples: float) -> float:
+    """Return the time of R-MESHJOIN for tuples that all fit the window: one cycle."""
+    filled = replace(settings, window_tuples=max(1, int(tuples)))
+    return settings.reads_per_cycle * predict_reduced(conditions, filled).loop_s
+
+
+def drain_s(conditions: Conditions, settings: MeshJoinSettings, tuples: float) -> float:
+    """Return the same for MESHJOIN: tuples enter step by step, and each sees a whole cycle."""
+    entries = tuples / max(1, settings.window_tuples)  # in cycles
+    filled = replace(settings, window_tuples=max(1, int(tuples)))
+    return (1 + entries) * settings.reads_per_cycle * predict(conditions, filled).loop_s
 
 
 def _chain_tuples(row_count: int, window: int) -> float:

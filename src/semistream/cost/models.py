@@ -1,15 +1,16 @@
 """Every algorithm's cost model by its name: the predicted rate of a split of a budget."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from semistream.budget.rules import RULES, BudgetRules, Settings
-from semistream.cost import frontstage, hybridjoin, inlj, meshjoin, xhybridjoin
+from semistream.cost import frontstage, hybridjoin, inlj, lookup, meshjoin, xhybridjoin
 from semistream.cost.conditions import Conditions
 from semistream.cost.prediction import Prediction
 
 _Predict = Callable[[Conditions, Any], Prediction]
+_Drain = Callable[[Conditions, Any, float], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +18,22 @@ class Model:
     """The cost model of one algorithm."""
 
     rules: BudgetRules
-    predict_back: _Predict
+    predict_back: _Predict  # a loop, while the stream goes on
+    drain_back_s: _Drain  # the time for tuples that all fit the window
 
     def predict(self, conditions: Conditions, settings: Settings, cached_rows: int) -> Prediction:
-        """Return what a loop with these settings costs and serves."""
+        """Return what a loop with these settings costs and serves, and the stream if it ends."""
+        loop = self._loop(conditions, settings, cached_rows)
+        rows = conditions.stream_rows
+        if rows is None:
+            return loop
+        # Tuples that fit the window are all there before the first is resolved: a front stage is
+        # empty until then. What comes after them is served at the rate of a stream that goes on.
+        waiting = min(rows, settings.places)
+        stream_s = self.drain_back_s(conditions, settings, waiting) + (rows - waiting) / loop.rate
+        return replace(loop, stream_rows=rows, stream_s=stream_s)
+
+    def _loop(self, conditions: Conditions, settings: Settings, cached_rows: int) -> Prediction:
         if not cached_rows:
             return self.predict_back(conditions, settings)
 
@@ -30,18 +43,28 @@ class Model:
         return frontstage.predict(conditions, cached_rows, back, settings.places)
 
 
-_PREDICTIONS: dict[str, _Predict] = {
-    "inlj": inlj.predict_one,
-    "binlj": inlj.predict_sweep,
-    "meshjoin": meshjoin.predict,
-    "rmeshjoin": meshjoin.predict_reduced,
-    "hybridjoin": hybridjoin.predict,
-    "xhybridjoin": xhybridjoin.predict,
+def _one_by_one_s(conditions: Conditions, settings: Any, tuples: float) -> float:
+    return tuples / inlj.predict_one(conditions, settings).rate
+
+
+_SCAN = (meshjoin.predict, meshjoin.drain_s)
+_SWEEP = (inlj.predict_sweep, hybridjoin.drain_s)
+_HYBRID = (hybridjoin.predict, hybridjoin.drain_s)
+_ONE = (inlj.predict_one, _one_by_one_s)
+
+_PREDICTIONS: dict[str, tuple[_Predict, _Drain]] = {
+    "inlj": _ONE,
+    "binlj": _SWEEP,
+    "meshjoin": _SCAN,
+    "rmeshjoin": (meshjoin.predict_reduced, meshjoin.drain_reduced_s),
+    "hybridjoin": _HYBRID,
+    "xhybridjoin": (xhybridjoin.predict, hybridjoin.drain_s),
+    "lookup": (lookup.predict, lookup.drain_s),
     # Behind a front stage the back stage's model holds, with what is left of the stream.
-    "cinlj": inlj.predict_one,
-    "cbinlj": inlj.predict_sweep,
-    "cmeshjoin": meshjoin.predict,
-    "chybridjoin": hybridjoin.predict,
+    "cinlj": _ONE,
+    "cbinlj": _SWEEP,
+    "cmeshjoin": _SCAN,
+    "chybridjoin": _HYBRID,
 }
 
-MODELS = {name: Model(RULES[name], predict) for name, predict in _PREDICTIONS.items()}
+MODELS = {name: Model(RULES[name], *both) for name, both in _PREDICTIONS.items()}

@@ -13,11 +13,20 @@ class Prediction:
     latency_s: float  # between the arrival of a tuple and its last match, on average
     hit_ratio: float = 0.0  # p_N: the share of the tuples that never has to wait
     io_s: float = 0.0  # c_I/O, of loop_s
+    stream_rows: int | None = None  # of the stream, if it ends
+    stream_s: float = 0.0  # the time for all of it
 
     @property
     def rate(self) -> float:
         """μ = w / c_loop: tuples per second (equation 3 of `meshjoin.txt`)."""
         return self.tuples_per_loop / self.loop_s if self.loop_s else float("inf")
+
+    @property
+    def speed(self) -> float:
+        """Tuples per second over the whole stream, its start and its end included, if it ends."""
+        if self.stream_rows is None:
+            return self.rate
+        return self.stream_rows / self.stream_s if self.stream_s else float("inf")
 
     @property
     def pages_per_tuple(self) -> float:

@@ -67,7 +67,7 @@ def survey(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions
         search.step(evaluate(model, sizes, budget_bytes, conditions, start), _COARSE)
         for start in starts
     ]
-    return max(found, key=lambda tuned: tuned.prediction.rate)
+    return max(found, key=lambda tuned: tuned.prediction.speed)
 
 
 def refine(
@@ -111,7 +111,7 @@ class _Search:
             # A split that does not fit is replaced by the tightest one, with hardly any output
             # buffer; that is for budgets in which nothing else fits.
             is_tighter = other.settings.output_rows < best.settings.output_rows // 2
-            if other.prediction.rate > best.prediction.rate and not is_tighter:
+            if other.prediction.speed > best.prediction.speed and not is_tighter:
                 best = other
         return best
 

@@ -132,7 +132,6 @@ class LookUpJoin(StreamJoin):
                 if found == len(rows):
                     yield from self._emission.matches(rows, slots, self, self._window)
                     found = 0
-            del view, in_view
         if found:
             yield from self._emission.matches(rows[:found], slots[:found], self, self._window)
 

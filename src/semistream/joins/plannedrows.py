@@ -58,7 +58,6 @@ class PlannedColumn:
             which, indexes, in_page = rows.within(view.first, view.last)
             where = (view.data, view.starts, view.first, indexes, in_page)
             kernels.find_extents(*where, begins[which], lengths[which])
-            del view, where
         return begins, lengths
 
     def sizes(self, rows: RowsByPage) -> Ints:
@@ -68,7 +67,6 @@ class PlannedColumn:
             for i, message in messages.items():
                 here = page == i
                 sizes[which][here] = NESTED_COPIES * value_sizes(message)[row[here]]
-            del messages, message
         return sizes
 
     def gather(self, rows: RowsByPage) -> pa.Array:
@@ -83,13 +81,9 @@ class PlannedColumn:
             codes = self._reads.values(CODES, CODE_BYTES, rows).view(np.int64)
             return join_fixed(pa.int64(), codes, None).cast(self._dtype)
         image = self._reads.values(self._names["values"], width_bytes(self._dtype), rows)
-        return join_fixed(
-            self._dtype, image.view(numpy_dtype(self._dtype)), self._validity(rows)
-        )
+        return join_fixed(self._dtype, image.view(numpy_dtype(self._dtype)), self._validity(rows))
 
-    def gather_texts(
-        self, rows: RowsByPage, begins: Ints, lengths: NDArray[np.int32]
-    ) -> pa.Array:
+    def gather_texts(self, rows: RowsByPage, begins: Ints, lengths: NDArray[np.int32]) -> pa.Array:
         """Return a column of texts whose extents are known."""
         out = np.empty(int(lengths.sum(dtype=np.int64)), np.uint8)
         at = 0
@@ -97,7 +91,6 @@ class PlannedColumn:
             which, indexes, _ = rows.within(view.first, view.last)
             where = (view.data, view.starts, view.first, indexes)
             at = kernels.gather_texts(*where, begins[which], lengths[which], out, at)
-            del view, where
         return join_bytes(self._dtype, lengths, out, self._validity(rows))
 
     def _validity(self, rows: RowsByPage) -> NDArray[np.uint8] | None:
@@ -112,7 +105,6 @@ class PlannedColumn:
             which, indexes, in_page = rows.within(view.first, view.last)
             where = (view.data, view.starts, sizes[view.first : view.last], view.first)
             kernels.gather_validity(*where, indexes, in_page, out[which])
-            del view, where
         return out
 
     def _messages(
@@ -130,7 +122,6 @@ class PlannedColumn:
                 messages[i] = nested_from_message(self._dtype, image)
             places = (indexes - view.first).astype(np.int32), in_page.astype(np.int32)
             yield which, messages, *places
-            del view, messages, image
 
 
 class PlannedRows:

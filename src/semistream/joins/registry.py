@@ -23,7 +23,7 @@ from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec
 
-Family: TypeAlias = Literal["scan", "index", "bound"]
+Family: TypeAlias = Literal["scan", "index", "lookup", "bound"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,11 @@ class Algorithm:
     name: str  # in the API, the command line, reports and metrics
     label: str  # in explanations and charts
     make: Callable[[JoinTask], StreamJoin]
-    family: Family  # a scan of R, pages by index, or only a bound to compare with
+    family: Family  # a scan of R, pages by index, look-ups, or only a bound to compare with
     preference: int  # between options that the model rates equal, the lowest is taken
     has_front: bool = False  # a front stage of hot rows
     pins_pages: bool = False
     one_tuple_at_a_time: bool = False  # a page is read for each tuple: never the best choice
-    suits_short_streams: bool = False  # nothing must warm up, and no window must fill
 
 
 def _algorithm(
@@ -48,13 +47,12 @@ def _algorithm(
     label: str,
     tactic: Callable[[Any, int], object],
     preference: int,
-    suits_short_streams: bool = False,
 ) -> Algorithm:
     """Return the record of a tactic that a driver runs by the budget rules of this name."""
     rules = RULES[name]
     front = TupleCache.for_budget if rules.has_front else None
     make = partial(driver, rules=rules, make_tactic=tactic, make_front=front)
-    flags = (rules.has_front, rules.pins_pages, rules.reads_one_page, suits_short_streams)
+    flags = (rules.has_front, rules.pins_pages, rules.reads_one_page)
     return Algorithm(name, label, make, family, preference, *flags)
 
 
@@ -68,16 +66,16 @@ _index = partial(_algorithm, IndexJoin, "index")
 _ALL = (
     Algorithm("resident", "all of R in memory", ResidentJoin, "bound", 0),
     _index("inlj", "INLJ", Inlj, 9),
-    _index("binlj", "batched INLJ", BatchedInlj, 6, suits_short_streams=True),
+    _index("binlj", "batched INLJ", BatchedInlj, 6),
     _scan("meshjoin", "MESHJOIN", MeshJoin, 3),
-    _scan("rmeshjoin", "R-MESHJOIN", RMeshJoin, 4, suits_short_streams=True),
-    _index("hybridjoin", "HYBRIDJOIN", HybridJoin, 2, suits_short_streams=True),
+    _scan("rmeshjoin", "R-MESHJOIN", RMeshJoin, 4),
+    _index("hybridjoin", "HYBRIDJOIN", HybridJoin, 2),
     _index("xhybridjoin", "X-HYBRIDJOIN", XHybridJoin, 7),
     _index("cinlj", "front stage + INLJ", Inlj, 8),
     _index("cbinlj", "front stage + batched INLJ", BatchedInlj, 5),
     _scan("cmeshjoin", "CMESHJOIN", MeshJoin, 1),
     _index("chybridjoin", "front stage + HYBRIDJOIN", HybridJoin, 0),
-    Algorithm("lookup", "look-ups in the order of R", _look_ups, "index", 10),
+    Algorithm("lookup", "look-ups in the order of R", _look_ups, "lookup", 10),
     Algorithm("offline", "best fixed cache", OfflineJoin, "bound", 1),
 )
 

@@ -15,13 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from semistream.errors import OptionError, did_you_mean
-from semistream.relation.disk import CopyingFile
+from semistream.relation.disk import RequestFile
 from semistream.relation.storage import PageFile
-
 
 # What a request costs, in bytes that could be read instead: from the page cache, and from a store
 # that serves several requests at a time.
-_LOCAL_GAP_BYTES = 4 << 10
+_LOCAL_GAP_BYTES = 16 << 10
 _REMOTE_GAP_BYTES = 256 << 10
 
 
@@ -169,7 +168,7 @@ DEVICES: dict[str, tuple[float, float, float]] = {
 }
 
 
-class UncachedPageFile(CopyingFile):
+class UncachedPageFile(RequestFile):
     """A file whose bytes are dropped from the page cache after each read."""
 
     def __init__(self, file: PageFile) -> None:
@@ -195,7 +194,7 @@ class UncachedPageFile(CopyingFile):
         self._file.close()
 
 
-class EmulatedPageFile(CopyingFile):
+class EmulatedPageFile(RequestFile):
     """A file whose reads are charged to a device."""
 
     def __init__(self, device: EmulatedDevice, file: PageFile, path: str) -> None:

@@ -8,7 +8,6 @@ A file survives a loss of power once its content was synced (`LocalOutput.commit
 lies in as well, which holds its name (`sync_folder`).
 """
 
-import mmap
 import os
 import stat
 from abc import ABC, abstractmethod
@@ -64,10 +63,6 @@ class Disk:
         """Read single values; return which failed first, or -1."""
         return int(read_values(descriptor, *about))
 
-    def map(self, descriptor: int, offset: int, size: int) -> mmap.mmap:
-        """Map a window of a file, to be read only."""
-        return mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ, offset=offset)
-
     def stat(self, path: str) -> Entry:
         """Return the entry of a file or folder."""
         return _entry(os.path.basename(path), os.stat(path))  # noqa: PTH116, PTH119
@@ -93,10 +88,8 @@ def naming(path: str) -> Iterator[None]:
         raise
 
 
-class CopyingFile(ABC):
-    """A file whose bytes come by copies only, request after request."""
-
-    can_map = False
+class RequestFile(ABC):
+    """A file that is read request after request."""
 
     @abstractmethod
     def read_into(self, offset: int, out: memoryview) -> int:
@@ -109,10 +102,6 @@ class CopyingFile(ABC):
             self.read_into(offset, view[place : place + size]) == size
             for offset, size, place in requests.T.tolist()
         )
-
-    def map(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """Raise an error: there is no such way to read this file."""
-        raise NotImplementedError("this file cannot be mapped into memory")
 
     def read_values(
         self,
@@ -129,10 +118,8 @@ class CopyingFile(ABC):
         return self.read_all(requests, out)
 
 
-class LocalPageFile(CopyingFile):
-    """A local file, read by ``preadv`` without a copy in between, or mapped into memory."""
-
-    can_map = True
+class LocalPageFile(RequestFile):
+    """A local file, read by ``preadv`` without a copy in between."""
 
     def __init__(self, path: str, disk: Disk | None = None) -> None:
         """Open the file for reading."""
@@ -172,13 +159,6 @@ class LocalPageFile(CopyingFile):
         """Read single values in one native loop; if one fails, all are repeated to find out why."""
         about = (offsets, first, indexes, in_page, width, out)
         return self._disk.read_values(self._fd, *about) < 0 or super().read_values(*about)
-
-    def map(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """Return a window of the file, which is unmapped when the array is dropped.
-
-        `ValueError` if it ends behind the file: its bytes there could not be read.
-        """
-        return np.frombuffer(self._disk.map(self._fd, offset, size), np.uint8)
 
     def announce(self, offset: int, size: int) -> None:
         """Let the kernel read them into its page cache meanwhile."""

@@ -1,6 +1,5 @@
 """The hot loops of the read plan: which parts of pages to read together, and reading them."""
 
-import numpy as np
 from numba import types
 
 from semistream.jit import njit
@@ -12,39 +11,7 @@ _pread = types.ExternalFunction(
 
 
 @njit(cache=True)
-def end_of_window(pages, first, offsets, ends, unit_bytes, window_bytes):
-    """Return up to which of some pages a part lies within one window of the file.
-
-    Pages ascend. A page whose part lies before that of the page before it (clustered pages lie
-    before hot ones) ends the window, and so does one that does not fit any more.
-    """
-    start = offsets[pages[first]]
-    last = first
-    while last < len(pages):
-        page = pages[last]
-        end = offsets[page] + (ends[page + 1] - ends[page]) * unit_bytes
-        if offsets[page] < start or end - start > window_bytes:
-            break
-        last += 1
-    return last
-
-
-@njit(cache=True)
-def end_of_sparse(pages, first, offsets, ends, unit_bytes, window_bytes, dense):
-    """Return up to which of some pages no `dense` pages in a row lie within one window."""
-    for at in range(first, len(pages) - dense + 1):
-        start = offsets[pages[at]]
-        page = pages[at + dense - 1]
-        end = offsets[page] + (ends[page + 1] - ends[page]) * unit_bytes
-        if offsets[page] >= start and end - start <= window_bytes:
-            return at
-    return len(pages)
-
-
-@njit(cache=True)
-def plan_requests(
-    pages, first, offsets, ends, unit_bytes, most_gap, room_bytes, starts, requests
-):
+def plan_requests(pages, first, offsets, ends, unit_bytes, most_gap, room_bytes, starts, requests):
     """Plan the requests for a part of some pages; return up to which page, and how many requests.
 
     Two pages share a request if at most `most_gap` bytes lie between them. All that is requested

@@ -243,9 +243,9 @@ class PageReader:
         return part.size_bytes(first, last)
 
     @property
-    def can_map(self) -> bool:
-        """Whether windows of the files can be mapped into memory."""
-        return bool(self._infos) and self._file(0, CODES).can_map
+    def reads_values(self) -> bool:
+        """Whether a request costs so little that single values can be read."""
+        return self._store.is_local and self.reading.device is None
 
     @property
     def most_gap_bytes(self) -> int:
@@ -260,17 +260,6 @@ class PageReader:
         """Return up to which of some pages, which ascend, all lie in one file."""
         file_index = self._file_index[pages[first]]
         return int(np.searchsorted(pages, np.searchsorted(self._file_index, file_index, "right")))
-
-    def map(self, part: Part, page: int, offset: int, size: int) -> NDArray[np.uint8]:
-        """Map a window of the file in which a part of a page lies."""
-        file_index = int(self._file_index[page])
-        try:
-            return self._file(file_index, part.name).map(offset, size)
-        except OSError as error:
-            raise self._failure(file_index, part.name, error) from error
-        except ValueError:  # the window ends behind the file
-            self._report_damage(part.name, page)
-            raise
 
     def read_requests(
         self, part: Part, page: int, requests: NDArray[np.int64], out: NDArray[np.uint8]

@@ -1,20 +1,23 @@
-"""The read plan: parts of requested pages come into view, each in the way that costs least.
+"""The read plan: what is requested of R comes into view, in the requests that cost least.
 
 What a join needs is known before it is read: first the key codes of the pages on which its tuples
-may match, then columns of the rows that did. A plan turns such a list of pages into requests:
+may match, then columns of the rows that did. A plan turns such a list of pages, or of rows, into
+requests, by what one costs on the device (`Reading.most_gap_bytes`):
 
-==============================  =================================================================
-of a local file, close by       a window of the file is mapped into memory: nothing is copied
-of a local file, far apart      just these parts are read, all in one native loop
-of any other file               requests; a gap is read along if that costs less than another one
-==============================  =================================================================
+=====================  ==========================================================================
+pages close by         one request for all of them; the gaps between them are read along
+pages far apart        a request for each
+rows far apart         a request for each value, if the file is local and was checked before
+=====================  ==========================================================================
 
-A mapped window is unmapped when the next one is due, so what is mapped never piles up in the
-process: windows and buffer have a fixed size (`PlannedReads.size_bytes`), which the caller reserves.
-The parts of a page are compared with their checksums the first time this process sees them.
+Requests are made in one native loop where the file is local. They go into a buffer that fits the
+processor's cache, so what was just read is searched or copied from there. (Mapping the files into
+memory instead was tried, and lost: see docs/decisions.md.) A part of a page is compared with its
+checksum the first time this process sees it.
+
+Memory: the buffer, and for each page requested its place in it and its request, 40 bytes.
 """
 
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,12 +27,9 @@ from numpy.typing import NDArray
 from semistream.relation import read_kernels as kernels
 from semistream.relation.reader import PageReader, Part
 
-# The cost of a mapped window, of each byte in it, and of a request to a local file that is in the
-# page cache: measured, see docs/decisions.md.
-_WINDOW_S = 12e-6
-_MAPPED_BYTE_S = 1 / 40e9
-_REQUEST_S = 0.8e-6
-_MOST_WINDOW_BYTES = 4 << 20
+# Single values are read if the rows are fewer than this on each page: a request for a page's whole
+# part costs about as much as this many for values of it.
+_MOST_VALUES_PER_PAGE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,103 +45,77 @@ class View:
 class PlannedReads:
     """Brings parts of requested pages into view, a few at a time."""
 
-    def __init__(self, reader: PageReader, size_bytes: int) -> None:
-        """Use at most `size_bytes`; a half of it is for mapped windows, if there are any."""
-        self.bytes_read = 0  # of the parts that were in view
+    def __init__(self, reader: PageReader, buffer_bytes: int) -> None:
+        """Allocate the buffer; it must hold the largest part of a page."""
+        self.bytes_read = 0
         self._reader = reader
-        can_map = reader.can_map
-        self._buffer = np.empty(size_bytes // 2 if can_map else size_bytes, np.uint8)
-        self._window_bytes = min(_MOST_WINDOW_BYTES, size_bytes // 2) if can_map else 0
-        # So many pages within a window cost as much as the window.
-        window_s = _WINDOW_S + self._window_bytes * _MAPPED_BYTE_S
-        self._dense = max(2, int(window_s / _REQUEST_S))
-        self._room_in_window = self._window_bytes - mmap.ALLOCATIONGRANULARITY
+        self._buffer = np.empty(buffer_bytes, np.uint8)
 
     def views(self, name: str, pages: NDArray[np.int64]) -> Iterator[View]:
         """Yield views of a part of some pages, which ascend, until all have been in view.
 
-        The caller must drop a view before it asks for the next.
+        A view is overwritten by the next one.
         """
         part = self._reader.part(name)
         if part is None:  # no page has it
             return
-        self.bytes_read += part.bytes_of(pages)
         at = 0
         while at < len(pages):
-            in_file = pages[: self._reader.end_in_file(pages, at)]
-            view = self._mapped(part, in_file, at) or self._planned(part, in_file, at)
+            view = self._read(part, pages[: self._reader.end_in_file(pages, at)], at)
             at = view.last
             yield view
-            del view
 
     def values(self, name: str, width: int, rows: "RowsByPage") -> NDArray[np.uint8]:
-        """Return the values of a fixed width of some rows, as bytes.
-
-        Where they are few and far apart, only they are read, not the parts that they lie in. That
-        is for parts whose checksums were compared before.
-        """
+        """Return the values of a fixed width of some rows, as bytes."""
         part = self._reader.part(name)
         assert part is not None, "every page has values"
         out = np.empty(len(rows.rows) * width, np.uint8)
-        at = 0
-        while at < len(rows.pages):
-            in_file = rows.pages[: self._reader.end_in_file(rows.pages, at)]
-            view = self._mapped(part, in_file, at)
-            last = self._end_of_sparse(part, in_file, at) if view is None else view.last
-            if view is None and not (self._window_bytes and part.checked[in_file[at:last]].all()):
-                view = self._planned(part, in_file, at)
-                last = view.last
-            which, indexes, in_page = rows.within(at, last)
+        if self._reader.reads_values and self._are_apart(part, rows):
+            self._read_values(part, width, rows, out)
+            return out
+        for view in self.views(name, rows.pages):
+            which, indexes, in_page = rows.within(view.first, view.last)
             some = out[which.start * width : which.stop * width]
-            if view is None:
-                offsets = part.offsets[in_file[at:last]]
-                where = (offsets, at, indexes, in_page, width)
-                self._reader.read_values(part, int(in_file[at]), *where, some)
-                self.bytes_read += some.nbytes
-            else:
-                kernels.gather_fixed(view.data, view.starts, at, indexes, in_page, width, some)
-                self.bytes_read += part.bytes_of(in_file[at:last])
-                del view
-            at = last
+            about = (view.data, view.starts, view.first, indexes, in_page, width)
+            kernels.gather_fixed(*about, some)
         return out
 
-    def _end_of_sparse(self, part: Part, pages: NDArray[np.int64], first: int) -> int:
-        """Return up to which of some pages none are worth a window."""
-        about = (part.offsets, part.ends, part.unit_bytes, self._room_in_window, self._dense)
-        return max(first + 1, int(kernels.end_of_sparse(pages, first, *about)))
+    def _are_apart(self, part: Part, rows: "RowsByPage") -> bool:
+        """Return whether a request for each value costs least, and no checksum is to be compared."""
+        pages = rows.pages
+        if len(rows.rows) > _MOST_VALUES_PER_PAGE * len(pages):
+            return False
+        span = int(part.offsets[pages[-1]] - part.offsets[pages[0]])
+        is_dense = 0 <= span < len(pages) * (self._reader.most_gap_bytes + part.bytes_of(pages[:1]))
+        return not is_dense and bool(part.checked[pages].all())
 
-    def _mapped(self, part: Part, pages: NDArray[np.int64], first: int) -> View | None:
-        """Return the next pages through a window of the file, if they lie close together."""
-        if not self._window_bytes or first + self._dense > len(pages):
-            return None
-        where = (part.offsets, part.ends, part.unit_bytes, self._room_in_window)
-        last = int(kernels.end_of_window(pages, first, *where))
-        if last - first < self._dense:
-            return None
-        some = pages[first:last]
-        start = int(part.offsets[some[0]])
-        start -= start % mmap.ALLOCATIONGRANULARITY
-        final = int(some[-1])
-        end = int(part.offsets[final]) + part.size_bytes(final, final + 1)
-        data = self._reader.map(part, int(some[0]), start, end - start)
-        return self._checked(part, pages, View(first, last, data, part.offsets[some] - start))
+    def _read_values(
+        self, part: Part, width: int, rows: "RowsByPage", out: NDArray[np.uint8]
+    ) -> None:
+        first = 0
+        while first < len(rows.pages):
+            last = self._reader.end_in_file(rows.pages, first)
+            which, indexes, in_page = rows.within(first, last)
+            offsets = part.offsets[rows.pages[first:last]]
+            about = (offsets, first, indexes, in_page, width)
+            some = out[which.start * width : which.stop * width]
+            self._reader.read_values(part, int(rows.pages[first]), *about, some)
+            first = last
+        self.bytes_read += out.nbytes
 
-    def _planned(self, part: Part, pages: NDArray[np.int64], first: int) -> View:
+    def _read(self, part: Part, pages: NDArray[np.int64], first: int) -> View:
         """Return the next pages after reading them into the buffer, as many as it holds."""
-        if self._window_bytes:
-            pages = pages[: self._end_of_sparse(part, pages, first)]
         count = len(pages) - first
         requests, starts = np.empty((3, count), np.int64), np.empty(count, np.int64)
         where = (part.offsets, part.ends, part.unit_bytes, self._reader.most_gap_bytes)
         room = (len(self._buffer), starts, requests)
         last, count = kernels.plan_requests(pages, first, *where, *room)
         assert last > first, "the buffer was sized too small for a page"
-        self._reader.read_requests(part, int(pages[first]), requests[:, :count], self._buffer)
-        return self._checked(part, pages, View(first, last, self._buffer, starts[: last - first]))
-
-    def _checked(self, part: Part, pages: NDArray[np.int64], view: View) -> View:
-        self._reader.check_pages(part, pages[view.first : view.last], view.data, view.starts)
-        return view
+        requests, starts = requests[:, :count], starts[: last - first]
+        self._reader.read_requests(part, int(pages[first]), requests, self._buffer)
+        self._reader.check_pages(part, pages[first:last], self._buffer, starts)
+        self.bytes_read += int(requests[1].sum())
+        return View(first, last, self._buffer, starts)
 
 
 class RowsByPage:
@@ -154,9 +128,7 @@ class RowsByPage:
         about = (row_bounds, pages, self._indexes, self._in_page)
         self.pages = pages[: kernels.pages_of_rows(rows, *about)]
 
-    def within(
-        self, first: int, last: int
-    ) -> tuple[slice, NDArray[np.int64], NDArray[np.int64]]:
+    def within(self, first: int, last: int) -> tuple[slice, NDArray[np.int64], NDArray[np.int64]]:
         """Return which rows are on some of the pages: their page's index, and their place on it."""
         if last - first == len(self.pages):
             return slice(0, len(self.rows)), self._indexes, self._in_page

@@ -27,11 +27,11 @@ from semistream.relation.disk import (
     NEW_FILE,
     SAME_FILE,
     Bytes,
-    CopyingFile,
     Disk,
     Entry,
     LocalOutput,
     LocalPageFile,
+    RequestFile,
     make_folder,
     read_file,
     remove_tree,
@@ -63,16 +63,7 @@ class PageFile(Protocol):
         width: int,
         out: NDArray[np.uint8],
     ) -> bool:
-        """Read single values: of pages at `offsets`, from index `first` on; only if it can map."""
-        ...
-
-    @property
-    def can_map(self) -> bool:
-        """Whether windows of the file can be mapped into memory."""
-        ...
-
-    def map(self, offset: int, size: int) -> NDArray[np.uint8]:
-        """Return a window of the file; `ValueError` if it ends behind the file."""
+        """Read single values: of pages at `offsets`, from index `first` on."""
         ...
 
     def announce(self, offset: int, size: int) -> None:
@@ -104,7 +95,7 @@ class Output(Protocol):
         ...
 
 
-class ArrowPageFile(CopyingFile):
+class ArrowPageFile(RequestFile):
     """A file on any Arrow file system."""
 
     def __init__(self, file: pa.NativeFile) -> None:

@@ -28,7 +28,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
-from semistream.advice.auto import AUTO, make_join, needs_factors
+from semistream.advice.auto import AUTO, make_join
 from semistream.advice.calibration import factors_for
 from semistream.cost.factors import CostFactors
 from semistream.embedded import DEFAULT_MEMORY, JoinOptions
@@ -135,7 +135,7 @@ class _Task:
     spec: JoinSpec
     algorithm: str
     budget_bytes: int  # of one task: its share of the memory
-    factors: CostFactors | None = None  # measured on the driver, if the choice needs them
+    factors: CostFactors | None = None  # of the driver's host, for `auto`
 
     def check(self) -> None:
         """Raise here, on the driver, the errors that every task would raise."""
@@ -143,14 +143,10 @@ class _Task:
             make_join(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
 
     def with_factors(self) -> "_Task":
-        """Return the task with the cost factors that its choice will need, measured on the driver.
-
-        Not in the tasks: they run in parallel, and would disturb each other's measurements.
-        """
-        about = (self.relation, self.spec, self.budget_bytes)
-        if not needs_factors(self.algorithm, *about):
+        """Return the task with the cost factors that `auto` chooses by: those of the driver's host."""
+        if self.algorithm != AUTO:
             return self
-        return replace(self, factors=factors_for(*about))
+        return replace(self, factors=factors_for(self.relation, self.spec))
 
     @contextmanager
     def _whole_budget(self) -> Iterator[None]:

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 from semistream.advice.calibration.fit import fit
 from semistream.advice.calibration.reading import io_curve
-from semistream.advice.calibration.record import Calibration, usual_spec
+from semistream.advice.calibration.record import Calibration, common_machine, usual_spec
 from semistream.advice.calibration.runs import PLAIN, Allotment, Runs
-from semistream.advice.calibration.store import device_of, keep, load
+from semistream.advice.calibration.store import device_of, load
 from semistream.advice.choice import Advisor
 from semistream.advice.situation import largest_partition, stream_widths
 from semistream.cost.factors import CostFactors
@@ -23,23 +23,14 @@ from semistream.spec import Columns, JoinSpec
 Progress: TypeAlias = Callable[[int, int], None]  # steps done, steps in all
 
 
-def calibration_for(
-    relation: Relation, spec: JoinSpec, budget_bytes: int | None = None
-) -> Calibration:
-    """Return what is stored for a relation's device and a join's schema; measure if nothing is.
-
-    Only what was measured for this schema is kept as such, not what was borrowed from another.
-    """
-    calibration = load(relation, spec)
-    if calibration is None:
-        calibration = calibrate(relation, spec, budget_bytes=budget_bytes, brief=True)
-        keep(calibration, relation, spec)
-    return calibration
+def calibration_for(relation: Relation, spec: JoinSpec) -> Calibration:
+    """Return what is stored for a relation's device and a join's schema, or of a common machine."""
+    return load(relation, spec) or common_machine(relation, spec)
 
 
-def factors_for(relation: Relation, spec: JoinSpec, budget_bytes: int | None = None) -> CostFactors:
+def factors_for(relation: Relation, spec: JoinSpec) -> CostFactors:
     """Return the factors of `calibration_for` for the device that the relation is read by."""
-    return calibration_for(relation, spec, budget_bytes).factors_on(relation.reading.device)
+    return calibration_for(relation, spec).factors_on(relation.reading.device)
 
 
 def calibrate(

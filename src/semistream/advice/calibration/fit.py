@@ -1,15 +1,23 @@
 """The fit: what each step of a join costs, from the runs of a calibration."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from semistream.advice.calibration.record import shipped_factors
 from semistream.advice.calibration.runs import Run, Runs
 from semistream.advice.measure import ServiceRate
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
-from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts
+from semistream.cost.factors import (
+    CostFactors,
+    FrontCosts,
+    IoCurve,
+    RequestCosts,
+    StepCosts,
+    at_size,
+)
 from semistream.cost.models import MODELS
 from semistream.joins.frontstage import POLICY
 
@@ -25,10 +33,27 @@ def fit(runs: Runs, io: IoCurve) -> tuple[CostFactors, dict[str, float]]:
     front, front_deviation = _front_costs(_fastest(runs.front), "front")
     pinned, pinned_deviation = _front_costs(_fastest(runs.pinned or runs.front), "pinned")
     resident_s = front[-1].look_up_s + front[-1].hit_s + index[-1].read_s
-    factors = CostFactors(io.times(_io_scale(runs, io)), scan, index, front, pinned, resident_s)
+    io = io.times(_io_scale(runs, io))
+    factors = CostFactors(io, scan, index, front, pinned, resident_s)
+    factors = _with_look_ups(factors, shipped_factors(runs.relation, runs.spec))
     deviation = {**scan_deviation, **index_deviation, **front_deviation, **pinned_deviation}
     spread = _spread([*runs.scan, *runs.index, *runs.front, *runs.pinned])
     return factors, {"rounds": spread, **deviation}
+
+
+def _with_look_ups(factors: CostFactors, shipped: CostFactors) -> CostFactors:
+    """Return factors with the shipped costs of look-ups, by how fast this machine is otherwise."""
+    ours, theirs = (at_size(f.index, shipped.index[0].rows).tuple_s for f in (factors, shipped))
+    scale = ours / theirs
+    steps = tuple(
+        replace(
+            step,
+            **{f.name: scale * getattr(step, f.name) for f in fields(step) if f.name != "rows"},
+        )
+        for step in shipped.look_up
+    )
+    requests = RequestCosts(scale * shipped.requests.request_s, scale * shipped.requests.byte_s)
+    return replace(factors, look_up=steps, requests=requests)
 
 
 def _io_scale(runs: Runs, io: IoCurve) -> float:

@@ -4,10 +4,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from semistream.columns import Encoding, encoding_of
+from semistream.cost.defaults import default_factors
 from semistream.cost.factors import CostFactors
 from semistream.relation.device import EmulatedDevice
 from semistream.relation.relation import Relation
-from semistream.spec import Columns, JoinSpec, resolve
+from semistream.spec import Columns, JoinSpec, read_columns, resolve
+
+COMMON_MACHINE = "a common machine"
+_COMMON_DEVIATION = 0.3  # of the factors of one machine from another's, about
+# How many columns of fixed width a column costs as much as.
+_WEIGHTS = {Encoding.FIXED: 1.0, Encoding.BYTES: 3.0, Encoding.NESTED: 10.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +55,18 @@ def usual_spec(relation: Relation, columns: Columns | None) -> JoinSpec:
     key = [relation.schema.field(name) for name in relation.key]
     fields = [*key, pa.field("quantity", pa.int32()), pa.field("price", pa.float64())]
     return resolve(relation, pa.schema(fields), how="left", columns=columns, suffix="_r")
+
+
+def common_machine(relation: Relation, spec: JoinSpec) -> Calibration:
+    """Return the shipped factors of a common machine, for the columns of a join."""
+    factors = shipped_factors(relation, spec)
+    return Calibration(
+        factors, {"rounds": _COMMON_DEVIATION}, COMMON_MACHINE, "local disk", "", 0.0, True, 0.0, {}
+    )
+
+
+def shipped_factors(relation: Relation, spec: JoinSpec) -> CostFactors:
+    """Return the shipped factors for the columns of a join."""
+    stream = sum(_WEIGHTS[encoding_of(dtype)] for dtype in spec.stream_schema.types)
+    added = [relation.schema.field(name).type for name in read_columns(relation, spec)]
+    return default_factors(stream, sum(_WEIGHTS[encoding_of(dtype)] for dtype in added))

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from semistream.advice.calibration.record import Calibration
-from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts
+from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, RequestCosts, StepCosts
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec
 
 FOLDER_VARIABLE = "SEMISTREAM_CACHE"
-_FORMAT = 3
+_FORMAT = 4
 
 
 def keep(calibration: Calibration, relation: Relation, spec: JoinSpec) -> None:
@@ -108,4 +108,6 @@ def _factors(stored: dict[str, Any]) -> CostFactors:
         points("front", FrontCosts),
         points("pinned", FrontCosts),
         stored["resident_s"],
+        points("look_up", StepCosts),
+        RequestCosts(**stored["requests"]),
     )

@@ -1,0 +1,53 @@
+"""The cost factors of a common machine, so that nothing has to be measured before the first row.
+
+Measured on one core of a cloud server (AMD EPYC, 2026) for relations in the page cache, with 1 to
+14 columns added. A column more makes a row cost a little more; texts and nested values count as
+several. `semistream calibrate` replaces them by the machine's own.
+"""
+
+from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, RequestCosts, StepCosts
+
+_IO = IoCurve(
+    (4_368, 17_472, 69_888, 279_552, 1_118_208, 4_472_832),
+    (16e-6, 17e-6, 23e-6, 56e-6, 150e-6, 600e-6),
+)
+# By rows of the window: append, expire, and the probe of a scan.
+_WINDOWS = ((75_000, 16, 3, 2.3), (260_000, 19, 2, 4.9), (960_000, 24, 2, 16.4))
+_INDEX_WINDOWS = ((65_000, 28, 16), (220_000, 35, 23), (835_000, 46, 29))
+_READ_NS, _PROBE_NS = 5, 22
+_USUAL_STREAM_COLUMNS = 3
+
+
+def default_factors(stream_columns: float, added_columns: float) -> CostFactors:
+    """Return the factors for rows of so many columns; one of texts counts as three."""
+    added, wide = added_columns, stream_columns / _USUAL_STREAM_COLUMNS
+
+    def steps(rows: int, loop_us: float, entry_us: float, **nanoseconds: float) -> StepCosts:
+        costs = {f"{step}_s": 1e-9 * ns for step, ns in nanoseconds.items()}
+        return StepCosts(
+            rows, read_s=1e-9 * _READ_NS, loop_s=1e-6 * loop_us, entry_s=1e-6 * entry_us, **costs
+        )
+
+    scan_output, index_output = 15 * wide + 5 * added, 12 * wide + 5 * added
+    scan = tuple(
+        steps(n, 130 + 7 * added, 80, append=a * wide, expire=e, probe=p, output=scan_output)
+        for n, a, e, p in _WINDOWS
+    )
+    index = tuple(
+        steps(
+            n,
+            135 + 10 * added,
+            112,
+            append=a * wide,
+            expire=e,
+            probe=_PROBE_NS,
+            output=index_output,
+        )
+        for n, a, e in _INDEX_WINDOWS
+    )
+    look_up = steps(1, 400 + 25 * added, 0, append=8 * wide, probe=50, output=15 * wide + 9 * added)
+    front = FrontCosts(1, 25e-9, 1e-9 * (14 * wide + 4 * added), 1e-9 * (45 + 3 * added))
+    pinned = FrontCosts(1, 30e-9, 1e-9 * (20 * wide + 8 * added))
+    resident_s = 1e-9 * (_READ_NS + 25 + 14 * wide + 4 * added)
+    requests = RequestCosts(0.8e-6, 1 / 8e9)
+    return CostFactors(_IO, scan, index, (front,), (pinned,), resident_s, (look_up,), requests)
