@@ -74,8 +74,8 @@ def join(
 
     The cost model chooses the algorithm, unless one is named, and the split of the budget; it
     chooses again when the stream changes. Its cost factors are those of a common machine, until
-    `semistream calibrate` has measured this one. With a `rate`, in tuples per second, the join uses only the part of
-    `memory` that it needs to keep up, and adapts when the rate changes.
+    `semistream calibrate` has measured this one. With a `rate`, in tuples per second, the join uses
+    only the part of `memory` that it needs to keep up, and adapts when the rate changes.
 
     >>> from semistream import build_relation
     >>> import tempfile

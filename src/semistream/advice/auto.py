@@ -40,6 +40,7 @@ from semistream.advice.watch import Retune, Watch, has_moved
 from semistream.budget.rowsizes import Widths
 from semistream.budget.split import USUAL
 from semistream.columns import plain_batch
+from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.opened import Opened
@@ -182,12 +183,13 @@ class SelfTuningJoin:
         """Run one join after another, until the stream ends."""
         reason, rate = "at the start", self._rate
         while source.has_rows():
+            if self.changes:
+                return_free_memory()  # of the join that has ended, before the next one is made
             chosen = self._choose(source, rate)
             self._note(source, chosen, reason)
             yield from self._run_one(source, chosen)
             self._finished = self.telemetry
             self._join = None
-            return_free_memory()  # of the join that has ended, before the next one is made
             if self._retune is not None:
                 reason, rate = self._retune.reason, self._retune.rate
 
@@ -259,11 +261,14 @@ class SelfTuningJoin:
                 return_freed_pages()  # the join that follows uses them
 
     def _known_or_best(self, tuner: Tuner, source: SampledSource, rate: float | None) -> Chosen:
-        demand = tuner.demand(source.sample())
-        expected = self._expected_rows(source)
+        sample, expected = source.sample(), self._expected_rows(source)
+        few = None if expected is None or rate is not None else tuner.for_few(sample, expected)
+        if few is not None:
+            return few
+        demand = tuner.demand(sample)
         key = (self._kind, self._factors, None if expected is None else expected.bit_length())
         known = self._history.choices.get(key)
-        if known is not None and known.rate == rate and not has_moved(known.demand, demand):
+        if known is not None and known.rate == rate and not _has_moved(known, demand):
             return known
         chosen = tuner.best(demand, rate, expected)
         self._history.choices.put(key, chosen)
@@ -304,6 +309,10 @@ class SelfTuningJoin:
         stream = (spec.stream_key, tuple(str(t) for t in spec.stream_schema.types))
         chosen_from = (self._budget_bytes, device and device.name, relation.reading.whole_pages)
         return about, stream, chosen_from
+
+
+def _has_moved(known: Chosen, demand: Demand) -> bool:
+    return known.demand is None or has_moved(known.demand, demand)
 
 
 def _sum(one: Telemetry, other: Telemetry) -> Telemetry:

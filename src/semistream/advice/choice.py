@@ -25,7 +25,7 @@ CHOICES = tuple(
     a.name for a in ALGORITHMS.values() if a.family != "bound" and not a.one_tuple_at_a_time
 )
 # Where tuples request less than this share of R's pages, nothing reads less than look-ups do.
-_FEW_PAGES = 0.5
+MOST_FEW_PAGES = 0.5
 # After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
 # Options with this share of the best rate are equal, as far as the model can tell.
@@ -154,5 +154,5 @@ def _likely(names: Sequence[str], conditions: Conditions) -> Sequence[str]:
     """Return the algorithms that may be best: for a few tuples, only look-ups."""
     if conditions.stream_rows is None or LOOK_UP not in names:
         return names
-    _, pages = conditions.planned_seconds(conditions.stream_rows)
-    return (LOOK_UP,) if pages < _FEW_PAGES * conditions.layout.page_count else names
+    pages = conditions.requested_pages(conditions.stream_rows)
+    return (LOOK_UP,) if pages < MOST_FEW_PAGES * conditions.layout.page_count else names

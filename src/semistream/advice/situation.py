@@ -85,11 +85,13 @@ def demand_in(
     return demand_of(codes[has_key], reader)
 
 
-def demand_of(codes: NDArray[np.int64], reader: PageReader) -> Demand:
+def demand_of(
+    codes: NDArray[np.int64], reader: PageReader, index: PageIndex | None = None
+) -> Demand:
     """Return the demand that a sample of key codes shows, by key and by page."""
     codes = codes[reader.may_hold(codes)]
     keys, counts = np.unique(codes, return_counts=True)
     if not len(keys):
         return Demand.zipf(0.0, max(1, reader.row_count))
-    pages = PageIndex(reader).pages(keys)
+    pages = (index or PageIndex(reader)).pages(keys)
     return Demand.from_counts(counts, reader.row_count, pages, reader.page_count)

@@ -1,18 +1,22 @@
 """The tuner: the best algorithm, split and budget for a demand, by the cost model."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.advice.choice import Advisor, Option
+from semistream.advice.choice import LOOK_UP, MOST_FEW_PAGES, Advisor, Option
 from semistream.advice.situation import demand_of, layout_of
+from semistream.budget.split import Split
+from semistream.cost import lookup
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
-from semistream.cost.tuning import least_budget, tune
+from semistream.cost.tuning import Tuned, least_budget, tune
 from semistream.joins.frontstage import POLICY
+from semistream.relation.pageindex import PageIndex
 from semistream.relation.reader import PageReader
 
 HEADROOM = 1.25  # with an expected rate: the join is tuned for this multiple of it
@@ -26,7 +30,7 @@ class Chosen:
 
     budget_bytes: int
     option: Option
-    demand: Demand
+    demand: Demand | None  # None if the choice did not depend on it
     rate: float | None = None  # expected arrivals per second
     stream_rows: int | None = None  # expected, if the stream is expected to end
 
@@ -48,7 +52,16 @@ class Tuner:
         self._columns = columns
         self._budget_bytes = budget_bytes
         self._factors = factors
-        self._layout: Layout | None = None  # computed once it is needed
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The layout of R, as the models need it."""
+        return layout_of(self._reader, self._columns)
+
+    @cached_property
+    def page_index(self) -> PageIndex:
+        """The index on R's pages."""
+        return PageIndex(self._reader)
 
     @property
     def model_bytes(self) -> int:
@@ -61,7 +74,26 @@ class Tuner:
 
     def demand(self, codes: NDArray[np.int64]) -> Demand:
         """Return the demand that a sample of key codes shows."""
-        return demand_of(codes, self._reader)
+        return demand_of(codes, self._reader, self.page_index)
+
+    def for_few(self, codes: NDArray[np.int64], stream_rows: int) -> Chosen | None:
+        """Return look-ups if a stream of so many rows requests only a few of R's pages.
+
+        Nothing reads less than they do, so no other algorithm has to be considered, and the demand
+        need not be known; `codes` are a sample of the stream's. None if it requests many pages.
+        """
+        reader, factors = self._reader, self._factors
+        codes = codes[reader.may_hold(codes)]
+        sampled = np.count_nonzero(np.bincount(self.page_index.pages(codes))) if len(codes) else 0
+        pages = float(sampled * max(1.0, stream_rows / max(1, len(codes))))
+        if pages >= MOST_FEW_PAGES * reader.page_count:
+            return None
+        sizes, split = self._advisor.sizes(LOOK_UP), Split(most_tuples=stream_rows)
+        settings, _ = MODELS[LOOK_UP].rules.settings(sizes, self._budget_bytes, split)
+        loop = lookup.loop_over(self.layout, factors, stream_rows, pages)
+        prediction = replace(loop, stream_rows=stream_rows, stream_s=loop.loop_s)
+        tuned = Tuned(split, settings, 0, prediction)
+        return Chosen(self._budget_bytes, Option(LOOK_UP, tuned), None, stream_rows=stream_rows)
 
     def best(self, demand: Demand, rate: float | None, stream_rows: int | None = None) -> Chosen:
         """Return the best choice for a demand, and for a stream of so many rows if that is known.
@@ -86,6 +118,4 @@ class Tuner:
         return model.predict(self._conditions(demand), tuned.settings, tuned.cached_rows).rate
 
     def _conditions(self, demand: Demand) -> Conditions:
-        if self._layout is None:
-            self._layout = layout_of(self._reader, self._columns)
-        return Conditions(self._layout, demand, self._factors, POLICY)
+        return Conditions(self.layout, demand, self._factors, POLICY)

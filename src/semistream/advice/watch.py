@@ -127,6 +127,9 @@ class Watch:
             return None
         demand, last = self._tuner.demand(self._source.sample()), self._last_demand
         self._last_demand = demand
+        if self._assumed is None or last is None:  # the choice did not depend on it
+            self._assumed = demand
+            return None
         # A sample from before and after a change is like neither: wait for two that are alike.
         if not has_moved(self._assumed, demand) or has_moved(last, demand):
             return None

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from semistream.budget import indexjoin, meshjoin, xhybridjoin
+from semistream.budget import indexjoin, lookup, meshjoin, xhybridjoin
 from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.budget.meshjoin import MeshJoinSettings
 from semistream.budget.sizes import Sizes
@@ -21,7 +21,7 @@ class BudgetRules:
     split_back: Callable[[Sizes, int, Split], Settings]  # settings of the back stage
     has_front: bool = False  # a front stage of hot rows
     pins_pages: bool = False
-    reads_one_page: bool = False  # for one tuple at a time, so b is not tuned
+    reads_one_page: bool = False  # or none at a time: b is not tuned
 
     def front_bytes(self, sizes: Sizes, budget_bytes: int, split: Split) -> int:
         """Return the size of the front stage; 0 if there is none, or no room for one."""
@@ -71,7 +71,7 @@ RULES: dict[str, BudgetRules] = {
     "cinlj": _index_rules("inlj", has_front=True, one_tuple=True),
     "cbinlj": _index_rules("binlj", has_front=True),
     "cmeshjoin": BudgetRules(*_MESH, has_front=True),
-    "lookup": _index_rules("lookup"),
+    "lookup": BudgetRules(_least_index_bytes, lookup.settings_for_budget, reads_one_page=True),
     "chybridjoin": _index_rules("hybridjoin", has_front=True),
 }
 # X-HYBRIDJOIN as in section 4 of its paper: both parts of the disk buffer of one size.

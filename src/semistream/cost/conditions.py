@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from semistream.budget.frontsizes import FrontPolicy
 from semistream.budget.pagesizes import READ_THROUGH_PAGES
 from semistream.cost.demand import Demand
-from semistream.cost.factors import CostFactors
+from semistream.cost.factors import CostFactors, RequestCosts
 
 Floats = NDArray[np.float64]
 # Of a large R, only this number of loads, or of pages, is computed exactly.
@@ -85,26 +85,9 @@ class Conditions:
             cost += float(np.average(requests, weights=loads.often))
         return cost
 
-    def planned_seconds(self, tuples: float) -> tuple[float, float]:
-        """Return what a read plan for so many tuples costs, and the number of pages they request.
-
-        Requested pages are taken to be spread evenly. With the share q of them requested, a gap of
-        k pages has the probability q·(1 − q)^k; up to G pages, it is read along.
-        """
-        layout, costs = self.layout, self.factors.requests
-        pages = float(-np.expm1(-tuples * self.page_shares).sum())
-        if not pages:
-            return 0.0, 0.0
-        share = min(1.0, pages / layout.page_count)
-        seconds = 0.0
-        for size in (layout.code_bytes, *layout.part_bytes):
-            most_gap = min(layout.page_count, int(costs.most_gap_bytes / max(1.0, size)))
-            apart = (1 - share) ** (most_gap + 1)  # the probability of a longer gap
-            requests = max(1.0, pages * apart, pages / layout.pages_per_stretch * share)
-            along = (1 - share) / share * (1 - apart) - (most_gap + 1) * apart
-            fetched = min(layout.page_count, pages * (1 + max(0.0, along)))
-            seconds += requests * costs.request_s + fetched * size * costs.byte_s
-        return seconds, pages
+    def requested_pages(self, tuples: float) -> float:
+        """Return how many different pages so many tuples request."""
+        return float(-np.expm1(-tuples * self.page_shares).sum())
 
 
 @dataclass(frozen=True)
@@ -178,3 +161,23 @@ def in_loads(shares: Floats, pages: int) -> Floats:
     padded = np.zeros(loads * pages)
     padded[: len(shares)] = shares
     return padded.reshape(loads, pages)
+
+
+def planned_seconds(layout: Layout, costs: RequestCosts, pages: float) -> float:
+    """Return what a read plan for so many pages costs, which are taken to be spread evenly.
+
+    With the share q of the pages requested, a gap of k pages has the probability q·(1 − q)^k; up to
+    G pages, it is read along.
+    """
+    if not pages:
+        return 0.0
+    share = min(1.0, pages / layout.page_count)
+    seconds = 0.0
+    for size in (layout.code_bytes, *layout.part_bytes):
+        most_gap = min(layout.page_count, int(costs.most_gap_bytes / max(1.0, size)))
+        apart = (1 - share) ** (most_gap + 1)  # the probability of a longer gap
+        requests = max(1.0, pages * apart, pages / layout.pages_per_stretch * share)
+        along = (1 - share) / share * (1 - apart) - (most_gap + 1) * apart
+        fetched = min(layout.page_count, pages * (1 + max(0.0, along)))
+        seconds += requests * costs.request_s + fetched * size * costs.byte_s
+    return seconds

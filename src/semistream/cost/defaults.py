@@ -14,7 +14,7 @@ _IO = IoCurve(
 # By rows of the window: append, expire, and the probe of a scan.
 _WINDOWS = ((75_000, 16, 3, 2.3), (260_000, 19, 2, 4.9), (960_000, 24, 2, 16.4))
 _INDEX_WINDOWS = ((65_000, 28, 16), (220_000, 35, 23), (835_000, 46, 29))
-_READ_NS, _PROBE_NS = 5, 22
+_READ_NS = 5
 _USUAL_STREAM_COLUMNS = 3
 
 
@@ -24,9 +24,8 @@ def default_factors(stream_columns: float, added_columns: float) -> CostFactors:
 
     def steps(rows: int, loop_us: float, entry_us: float, **nanoseconds: float) -> StepCosts:
         costs = {f"{step}_s": 1e-9 * ns for step, ns in nanoseconds.items()}
-        return StepCosts(
-            rows, read_s=1e-9 * _READ_NS, loop_s=1e-6 * loop_us, entry_s=1e-6 * entry_us, **costs
-        )
+        costs |= {"loop_s": 1e-6 * loop_us, "entry_s": 1e-6 * entry_us}
+        return StepCosts(rows, read_s=1e-9 * _READ_NS, **costs)
 
     scan_output, index_output = 15 * wide + 5 * added, 12 * wide + 5 * added
     scan = tuple(
@@ -34,15 +33,7 @@ def default_factors(stream_columns: float, added_columns: float) -> CostFactors:
         for n, a, e, p in _WINDOWS
     )
     index = tuple(
-        steps(
-            n,
-            135 + 10 * added,
-            112,
-            append=a * wide,
-            expire=e,
-            probe=_PROBE_NS,
-            output=index_output,
-        )
+        steps(n, 135 + 10 * added, 112, append=a * wide, expire=e, probe=22, output=index_output)
         for n, a, e in _INDEX_WINDOWS
     )
     look_up = steps(1, 400 + 25 * added, 0, append=8 * wide, probe=50, output=15 * wide + 9 * added)

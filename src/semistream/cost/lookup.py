@@ -5,12 +5,12 @@ Ours; see `joins/lookupjoin.py`. A window of w tuples is one loop::
     c_loop = c_plan(w) + w·(c_S + c_A + c_H + σ·c_O) + c_0
 
 where c_plan(w) is what the read plan requests: the pages on which w tuples may match, all parts of
-those with a match (`Conditions.planned_seconds`).
+those with a match (`conditions.planned_seconds`).
 """
 
 from semistream.budget.indexjoin import IndexJoinSettings
-from semistream.cost.conditions import Conditions
-from semistream.cost.factors import at_size
+from semistream.cost.conditions import Conditions, Layout, planned_seconds
+from semistream.cost.factors import CostFactors, at_size
 from semistream.cost.prediction import Prediction
 
 
@@ -21,9 +21,17 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
 
 def loop_of(conditions: Conditions, tuples: float) -> Prediction:
     """Return what a loop over so many tuples costs."""
-    step = at_size(conditions.factors.look_up, tuples)
-    io_s, pages = conditions.planned_seconds(tuples)
-    matches = conditions.match_share * tuples
+    pages = conditions.requested_pages(tuples)
+    return loop_over(conditions.layout, conditions.factors, tuples, pages, conditions.match_share)
+
+
+def loop_over(
+    layout: Layout, factors: CostFactors, tuples: float, pages: float, match_share: float = 1.0
+) -> Prediction:
+    """Return the same for tuples that request so many pages."""
+    step = at_size(factors.look_up, tuples)
+    io_s = planned_seconds(layout, factors.requests, pages)
+    matches = match_share * tuples
     loop_s = io_s + tuples * (step.tuple_s + step.probe_s) + matches * step.output_s
     loop_s += step.loop_s + step.entry_s
     return Prediction(loop_s, tuples, pages, loop_s, io_s=io_s)

@@ -38,7 +38,7 @@ def find_extents(data, starts, first, indexes, in_page, out_starts, out_lengths)
     for i in range(len(indexes)):
         at = starts[indexes[i] - first]
         if indexes[i] != page or in_page[i] < row:
-            page, row, begin = indexes[i], np.int64(0), np.int64(0)
+            page, row, begin = indexes[i], 0, np.int64(0)
         while row < in_page[i]:
             begin += _length(data, at + 4 * row)
             row += 1

@@ -5,9 +5,9 @@ on a local disk or in its page cache.
 
 ::
 
-    stream ──► window of h_S tuples ──► by page ──► codes searched in place ──► rows gathered in place
-                                                                                 │
-    joined rows, misses ◄────────────────────────────────────────────────────────┘
+    stream ──► window of h_S tuples ──► by page ──► their codes ──► rows that match ──┐
+                                                                                      │
+    joined rows, misses ◄─────────────────────────────────────────────────────────────┘
 
 Algorithm, one iteration:
 

@@ -123,7 +123,7 @@ class LocalPageFile(RequestFile):
 
     def __init__(self, path: str, disk: Disk | None = None) -> None:
         """Open the file for reading."""
-        self._fd = -1
+        self._fd = self._planned_fd = -1
         self._path = path
         self._disk = disk or Disk()
         self._fd = self._disk.open(path, os.O_RDONLY)
@@ -144,7 +144,7 @@ class LocalPageFile(RequestFile):
 
     def read_all(self, requests: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
         """Read all requests in one native loop; one that fails is repeated to find out why."""
-        failed = self._disk.read_requests(self._fd, requests, out)
+        failed = self._disk.read_requests(self._planned_descriptor(), requests, out)
         return failed < 0 or super().read_all(requests[:, failed:], out)
 
     def read_values(
@@ -158,7 +158,18 @@ class LocalPageFile(RequestFile):
     ) -> bool:
         """Read single values in one native loop; if one fails, all are repeated to find out why."""
         about = (offsets, first, indexes, in_page, width, out)
-        return self._disk.read_values(self._fd, *about) < 0 or super().read_values(*about)
+        failed = self._disk.read_values(self._planned_descriptor(), *about)
+        return failed < 0 or super().read_values(*about)
+
+    def _planned_descriptor(self) -> int:
+        """Return a descriptor for planned reads: all that is needed is requested, nothing more.
+
+        With the other one the kernel would read ahead of each request, megabytes of it.
+        """
+        if self._planned_fd < 0:
+            self._planned_fd = self._disk.open(self._path, os.O_RDONLY)
+            self._hint(0, 0, os.POSIX_FADV_RANDOM, self._planned_fd)
+        return self._planned_fd
 
     def announce(self, offset: int, size: int) -> None:
         """Let the kernel read them into its page cache meanwhile."""
@@ -170,17 +181,20 @@ class LocalPageFile(RequestFile):
         end = -(-(offset + size) // _KERNEL_PAGE) * _KERNEL_PAGE
         self._hint(start, end - start, os.POSIX_FADV_DONTNEED)
 
-    def _hint(self, offset: int, size: int, advice: int) -> None:
+    def _hint(self, offset: int, size: int, advice: int, descriptor: int | None = None) -> None:
+        descriptor = self._fd if descriptor is None else descriptor
         try:
-            self._disk.advise(self._fd, offset, size, advice)
+            self._disk.advise(descriptor, offset, size, advice)
         except OSError:
             return  # only speed depends on it
 
     def close(self) -> None:
         """Close the descriptor; safe to call twice. Nothing was written, so nothing can be lost."""
-        if self._fd >= 0:
-            descriptor, self._fd = self._fd, -1
-            close_quietly(self._disk, descriptor)
+        descriptors = (self._fd, self._planned_fd)
+        self._fd = self._planned_fd = -1
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                close_quietly(self._disk, descriptor)
 
     def __del__(self) -> None:
         """Close on collection, since readers are cached and dropped."""

@@ -1,13 +1,60 @@
-"""The hot loops of the read plan: which parts of pages to read together, and reading them."""
+"""The hot loops of the read plan: which parts of pages to read together, and reading them.
 
+Requests are made twice: at first without waiting, which answers all that is in the page cache. The
+others are announced to the device, many at a time, before one of them is waited for: it then
+works on all of them at once.
+"""
+
+import ctypes
+from typing import Any
+
+import numpy as np
 from numba import types
 
 from semistream.jit import njit
 
-# ssize_t pread(int fd, void *buf, size_t count, off_t offset), of the C library.
-_pread = types.ExternalFunction(
+_ANNOUNCED = 1024  # requests that a device is given at a time
+_WILL_NEED = 3  # POSIX_FADV_WILLNEED
+_NO_WAIT = 8  # RWF_NOWAIT
+
+# Functions of the C library:
+# ssize_t pread(int fd, void *buf, size_t count, off_t offset)
+# ssize_t preadv2(int fd, const struct iovec *iov, int iovcnt, off_t offset, int flags)
+# int posix_fadvise(int fd, off_t offset, off_t len, int advice)
+_pread: Any = types.ExternalFunction(
     "pread", types.intp(types.int32, types.uintp, types.uintp, types.int64)
 )
+_preadv2: Any = types.ExternalFunction(
+    "preadv2", types.intp(types.int32, types.uintp, types.int32, types.int64, types.int32)
+)
+_fadvise: Any = types.ExternalFunction(
+    "posix_fadvise", types.int32(types.int32, types.int64, types.int64, types.int32)
+)
+
+
+@njit(inline="always")
+def _read(descriptor, to, size, offset):
+    return _pread(types.int32(descriptor), types.uintp(to), types.uintp(size), offset)
+
+
+if hasattr(ctypes.CDLL(None), "preadv2"):
+
+    @njit(inline="always")
+    def _read_at_once(descriptor, to, size, offset, vector):
+        """Read what is in the page cache, without waiting for a device."""
+        vector[0] = to
+        vector[1] = size
+        where = types.uintp(vector.ctypes.data)
+        return _preadv2(
+            types.int32(descriptor), where, types.int32(1), offset, types.int32(_NO_WAIT)
+        )
+
+else:
+
+    @njit(inline="always")
+    def _read_at_once(descriptor, to, size, offset, vector):
+        """Read; this system cannot tell what is in its page cache."""
+        return _read(descriptor, to, size, offset)
 
 
 @njit(cache=True)
@@ -52,17 +99,29 @@ def read_requests(descriptor, requests, out):
     A request that the system answers in part only has failed, too: the caller finds out why.
     """
     base = out.ctypes.data
+    vector = np.empty(2, np.uint64)
+    missing = np.empty(requests.shape[1], np.int32)
+    count = 0
     for i in range(requests.shape[1]):
-        size = requests[1, i]
-        got = _pread(
-            types.int32(descriptor),
-            types.uintp(base + requests[2, i]),
-            types.uintp(size),
-            requests[0, i],
-        )
-        if got != size:
-            return i
+        to, size = base + requests[2, i], requests[1, i]
+        if _read_at_once(descriptor, to, size, requests[0, i], vector) != size:
+            missing[count] = i
+            count += 1
+    for first in range(0, count, _ANNOUNCED):
+        some = missing[first : min(count, first + _ANNOUNCED)]
+        for i in some:
+            _announce(descriptor, requests[0, i], requests[1, i])
+        for i in some:
+            to, size = base + requests[2, i], requests[1, i]
+            if _read(descriptor, to, size, requests[0, i]) != size:
+                return i
     return -1
+
+
+@njit(inline="always")
+def _announce(descriptor, offset, size):
+    # Advice that is refused costs nothing but speed.
+    _fadvise(types.int32(descriptor), offset, types.int64(size), types.int32(_WILL_NEED))
 
 
 @njit(cache=True, nogil=True)
@@ -72,15 +131,22 @@ def read_values(descriptor, offsets, first, indexes, in_page, width, out):
     `offsets` are those of the pages in the file, from index `first` on.
     """
     base = out.ctypes.data
+    vector = np.empty(2, np.uint64)
+    missing = np.empty(len(indexes), np.int32)
+    count = 0
     for i in range(len(indexes)):
-        got = _pread(
-            types.int32(descriptor),
-            types.uintp(base + i * width),
-            types.uintp(width),
-            offsets[indexes[i] - first] + in_page[i] * width,
-        )
-        if got != width:
-            return i
+        offset = offsets[indexes[i] - first] + in_page[i] * width
+        if _read_at_once(descriptor, base + i * width, width, offset, vector) != width:
+            missing[count] = i
+            count += 1
+    for start in range(0, count, _ANNOUNCED):
+        some = missing[start : min(count, start + _ANNOUNCED)]
+        for i in some:
+            _announce(descriptor, offsets[indexes[i] - first] + in_page[i] * width, width)
+        for i in some:
+            offset = offsets[indexes[i] - first] + in_page[i] * width
+            if _read(descriptor, base + i * width, width, offset) != width:
+                return i
     return -1
 
 

@@ -81,7 +81,7 @@ class PlannedReads:
         return out
 
     def _are_apart(self, part: Part, rows: "RowsByPage") -> bool:
-        """Return whether a request for each value costs least, and no checksum is to be compared."""
+        """Return whether a request for each value costs least; all parts must have been checked."""
         pages = rows.pages
         if len(rows.rows) > _MOST_VALUES_PER_PAGE * len(pages):
             return False

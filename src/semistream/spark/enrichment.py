@@ -143,7 +143,7 @@ class _Task:
             make_join(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
 
     def with_factors(self) -> "_Task":
-        """Return the task with the cost factors that `auto` chooses by: those of the driver's host."""
+        """Return the task with the cost factors of the driver's host, by which `auto` chooses."""
         if self.algorithm != AUTO:
             return self
         return replace(self, factors=factors_for(self.relation, self.spec))

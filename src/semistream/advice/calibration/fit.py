@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from semistream.advice.calibration.record import shipped_factors
 from semistream.advice.calibration.runs import Run, Runs
 from semistream.advice.measure import ServiceRate
 from semistream.cost.conditions import Conditions
@@ -35,7 +34,7 @@ def fit(runs: Runs, io: IoCurve) -> tuple[CostFactors, dict[str, float]]:
     resident_s = front[-1].look_up_s + front[-1].hit_s + index[-1].read_s
     io = io.times(_io_scale(runs, io))
     factors = CostFactors(io, scan, index, front, pinned, resident_s)
-    factors = _with_look_ups(factors, shipped_factors(runs.relation, runs.spec))
+    factors = _with_look_ups(factors, runs.shipped)
     deviation = {**scan_deviation, **index_deviation, **front_deviation, **pinned_deviation}
     spread = _spread([*runs.scan, *runs.index, *runs.front, *runs.pinned])
     return factors, {"rounds": spread, **deviation}

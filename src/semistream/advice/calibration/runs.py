@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from semistream.advice.calibration.record import shipped_factors
 from semistream.advice.calibration.streams import KeyStream, sample_keys
 from semistream.advice.measure import Harness, Measured, Period, ServiceRate
 from semistream.advice.situation import layout_of, stream_widths
@@ -125,6 +126,7 @@ class Runs:
     ) -> None:
         """Sample keys for the streams; no join runs yet."""
         reader = memory.opened.reader
+        self.shipped = shipped_factors(relation, spec)  # to compare with
         self._harness = Harness(relation, spec, reader.page_count, partition, memory.opened)
         self._budgets = memory.budgets  # of the joins that are measured
         self._brief = brief  # only what a choice needs
