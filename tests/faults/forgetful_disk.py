@@ -113,6 +113,14 @@ class ForgetfulDisk(Disk):
         out[: len(piece)] = piece
         return len(piece)
 
+    def read_requests(self, fd: int, requests: object, out: object) -> int:
+        """Refuse the first request: each is then made by `preadv`."""
+        return 0
+
+    def read_values(self, fd: int, *about: object) -> int:
+        """Refuse the first value: each is then read by `preadv`."""
+        return 0
+
     def write(self, fd: int, data: memoryview) -> int:
         node = self._file("write", fd)
         piece = bytes(data[:1] if self._is_short() else data)

@@ -16,7 +16,7 @@ from semistream.errors import (
     RelationNotFoundError,
     SemistreamError,
 )
-from semistream.relation import build, leases, reader, storage
+from semistream.relation import build, leases, parts, storage
 from semistream.relation.draft import Draft
 from semistream.relation.hot import HotKeys
 from semistream.testing import nested_loop_join, same_rows
@@ -32,7 +32,7 @@ CODES = [errno.EIO, errno.ENOSPC, errno.EMFILE]
 def use(disk: ForgetfulDisk) -> ForgetfulDisk:
     """Make this the disk that all local stores are on; nothing of it was read before."""
     storage.disk = disk
-    reader._checked.clear()
+    parts._checked.clear()
     return disk
 
 

@@ -8,11 +8,13 @@ A file survives a loss of power once its content was synced (`LocalOutput.commit
 lies in as well, which holds its name (`sync_folder`).
 """
 
+import mmap
 import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -58,6 +60,11 @@ class Disk:
     ) -> int:
         """Read (offset, size, place in `out`) requests; return which failed first, or -1."""
         return int(read_requests(descriptor, requests, out))
+
+    def map(self, path: str) -> mmap.mmap:
+        """Map a whole file into memory, to be read only."""
+        with Path(path).open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 
     def read_values(self, descriptor: int, *about: Any) -> int:
         """Read single values; return which failed first, or -1."""

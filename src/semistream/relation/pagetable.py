@@ -1,10 +1,12 @@
 """The page table while it is loaded: a bound on its memory, and reading only the needed columns.
 
 The page table of a partition is an Arrow file with a row for each page, and columns for every part
-of every column of R. A join needs the parts of a few columns. Of a large local file only these are
-read, after the whole file was compared with its checksum a piece at a time.
+of every column of R. A join needs the parts of a few columns. A large local file is compared with
+its checksum a piece at a time, once per process; then the columns are copied out of a mapping of
+it, one after the other.
 """
 
+import mmap
 import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -20,7 +22,8 @@ from semistream.relation.storage import PageFile, Store
 CODES = "codes"
 # Of a page, in the page table: rows, first code, file; its codes' offset, checksum and flag.
 _PAGE_BYTES = 8 + 8 + 4 + 8 + 4 + 1
-_PART_BYTES = 8 + 8 + 4 + 1  # offset, end, checksum, and whether it was checked
+_PART_BYTES = 8 + 4 + 1  # offset, checksum, and whether it was checked
+_END_BYTES = 8  # where it ends, if rows differ in size
 _STORED_PART_BYTES = 8 + 8 + 4  # offset, size and checksum in the file
 # A page table up to this size is read as a whole; of a larger local one only the needed columns.
 _WHOLE_BYTES = 1 << 20
@@ -32,24 +35,50 @@ _MOST_COMPARED = 4096
 def page_table_bound(
     store: Store, manifest: Manifest, partitions: Sequence[int], columns: Sequence[str]
 ) -> int:
-    """Return the most memory, in bytes, of a `PageReader`, from file sizes and the manifest alone.
+    """Return the most memory, in bytes, of a `PageReader`, before it is made.
 
     Up to 1 MB that is read and freed again is not counted.
     """
     infos = [manifest.partitions[p] for p in partitions if manifest.partitions[p].row_count]
     if not infos:
         return 0
-    parts = len(parts_of(manifest, columns))
+    names = present_parts(store, manifest, infos, parts_of(manifest, columns))
     every_part = len(parts_of(manifest, manifest.schema.names))
     pages = sum(info.page_count for info in infos)
     largest = max(info.page_count for info in infos)
-    read = largest * (_PAGE_BYTES + every_part * _STORED_PART_BYTES) - _WHOLE_BYTES
-    if store.is_local:
-        read = min(read, largest * (_PAGE_BYTES + parts * _STORED_PART_BYTES))
+    stored = largest * (_PAGE_BYTES + every_part * _STORED_PART_BYTES) - _WHOLE_BYTES
+    read = 0 if store.is_local else max(0, stored)
     hot_files = [store.entry(file_path(manifest, i, "hot")) for i in infos if i.hot_pages]
     hot = [entry.size_bytes for entry in hot_files if entry is not None]  # else the reader reports
-    kept = (pages + 1) * (_PAGE_BYTES + parts * _PART_BYTES)
-    return kept + max(0, read) + 2 * sum(hot)
+    parts = sum(_PART_BYTES if is_fixed(name) else _PART_BYTES + _END_BYTES for name in names)
+    return (pages + 1) * (_PAGE_BYTES + parts) + read + 2 * sum(hot)
+
+
+def present_parts(
+    store: Store, manifest: Manifest, infos: Sequence[PartitionInfo], names: Sequence[str]
+) -> list[str]:
+    """Return the parts without those that no page has: the validity of columns without nulls.
+
+    Only of local page tables, which can be looked into at no cost; of others, all parts.
+    """
+    optional = [name for name in names if name.endswith(".validity")]
+    if not store.is_local or not optional:
+        return list(names)
+    absent = set(optional)
+    for info in infos:
+        wanted = [f"{name}.size" for name in absent]
+        path = file_path(manifest, info, "pages")
+        try:
+            found = read_columns(store, path, info.page_table_checksum, wanted)
+            absent = {name for name in absent if not found[f"{name}.size"].any()}
+        except (OSError, pa.ArrowException, KeyError, ValueError, IndexError):
+            return list(names)  # the reader will report what is wrong with it
+    return [name for name in names if name not in absent]
+
+
+def is_fixed(name: str) -> bool:
+    """Return whether each row has as many bytes of a part, so that sizes need not be stored."""
+    return name.endswith((".values", ".lengths"))
 
 
 def parts_of(manifest: Manifest, columns: Sequence[str]) -> list[str]:
@@ -72,27 +101,58 @@ class PageTable:
         every = [CODES, *names]
         self.offsets = {name: np.empty(page_count, np.int64) for name in every}
         # Sizes while the table is filled; the reader turns them into running totals in place.
-        self.ends = {name: np.zeros(page_count + 1, np.int64) for name in names}
+        sized = [name for name in names if not is_fixed(name)]
+        self.ends = {name: np.zeros(page_count + 1, np.int64) for name in sized}
         self.checksums = {name: np.empty(page_count, np.uint32) for name in every}
 
-    def fill(self, pages: slice, found: dict[str, NDArray[Any]]) -> None:
+    @staticmethod
+    def columns(names: Sequence[str]) -> list[str]:
+        """Return the columns of the stored page table that are read for some parts."""
+        parts = [f"{name}.{what}" for name in names for what in ("offset", "checksum")]
+        sizes = [f"{name}.size" for name in names if not is_fixed(name)]
+        return ["rows", "first_code", f"{CODES}.checksum", *parts, *sizes]
+
+    def fill(self, pages: slice, found: "StoredColumns") -> None:
         """Copy the columns that were read of one partition."""
         for name, checksums in self.checksums.items():
             checksums[pages] = found[f"{name}.checksum"]
-        for name, sizes in self.ends.items():
-            self.offsets[name][pages] = found[f"{name}.offset"]
-            sizes[pages.start + 1 : pages.stop + 1] = found[f"{name}.size"]
+            if name != CODES:
+                self.offsets[name][pages] = found[f"{name}.offset"]
+            if name in self.ends:
+                self.ends[name][pages.start + 1 : pages.stop + 1] = found[f"{name}.size"]
+            found.release()
 
 
-def read_columns(
-    store: Store, path: str, checksum: int, names: list[str]
-) -> dict[str, NDArray[Any]]:
+class StoredColumns:
+    """Columns of an Arrow file: views of its bytes, in memory or mapped."""
+
+    def __init__(self, content: bytes | mmap.mmap, names: Sequence[str]) -> None:
+        """Open the file; nothing is copied."""
+        self._content = content
+        source = pa.BufferReader(pa.py_buffer(content))
+        stored = pa.ipc.open_file(source).schema.names
+        options = pa.ipc.IpcReadOptions(included_fields=[stored.index(name) for name in names])
+        file = pa.ipc.open_file(source, options=options)
+        self._batches = [file.get_batch(i) for i in range(file.num_record_batches)]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return a column."""
+        columns = [batch.column(name).to_numpy() for batch in self._batches]
+        return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+    def release(self) -> None:
+        """Let go of what was mapped to read columns; they can be read again."""
+        if isinstance(self._content, mmap.mmap):
+            self._content.madvise(mmap.MADV_DONTNEED)
+
+
+def read_columns(store: Store, path: str, checksum: int, names: Sequence[str]) -> StoredColumns:
     """Return columns of an Arrow file whose bytes have this CRC-32; `ValueError` if they do not."""
     size_bytes = _size_bytes(store, path)
     if size_bytes <= _WHOLE_BYTES or not store.is_local:
         content = store.read(path)
         _compare(zlib.crc32(content), checksum)
-        return _columns(pa.BufferReader(content), names)
+        return StoredColumns(content, names)
     if (store.path(path), checksum) not in _compared:
         file = store.open_pages(path)
         try:
@@ -102,8 +162,7 @@ def read_columns(
         _compared[store.path(path), checksum] = None
         while len(_compared) > _MOST_COMPARED:
             _compared.popitem(last=False)
-    with pa.memory_map(store.path(path)) as mapped:
-        return {name: column.copy() for name, column in _columns(mapped, names).items()}
+    return StoredColumns(store.map(path), names)
 
 
 def _size_bytes(store: Store, path: str) -> int:
@@ -116,16 +175,6 @@ def _size_bytes(store: Store, path: str) -> int:
 def _compare(found: int, checksum: int) -> None:
     if found != checksum:
         raise ValueError("its checksum does not match")
-
-
-def _columns(source: pa.NativeFile, names: list[str]) -> dict[str, NDArray[Any]]:
-    stored = pa.ipc.open_file(source).schema.names
-    options = pa.ipc.IpcReadOptions(included_fields=[stored.index(name) for name in names])
-    file = pa.ipc.open_file(source, options=options)
-    # One by one: reading all of them at once reads the other columns as well.
-    batches = [file.get_batch(i) for i in range(file.num_record_batches)]
-    table = pa.Table.from_batches(batches, batches[0].schema)
-    return {name: table[name].to_numpy() for name in names}
 
 
 def _crc32(file: PageFile, size_bytes: int) -> int:

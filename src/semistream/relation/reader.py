@@ -11,68 +11,37 @@ against its CRC-32 the first time this process reads it; files of a snapshot nev
 Memory: the page table and the hot index, 12 bytes a hot code, belong to the reader and are counted
 by the join (`table_bytes`); all other bytes go into the caller's buffers. `page_table_bound` gives
 the most memory of loading them in advance: partitions are read one after the other, and only the
-needed columns of the page table. Which pages were checked is remembered for the whole process, one
-byte per page and part, for the `_REMEMBERED_PARTS` parts used last.
+needed columns of the page table.
 """
 
 import itertools
-import zlib
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from semistream.columns import width_bytes
 from semistream.errors import CorruptRelationError, SemistreamError
 from semistream.relation.device import Reading
 from semistream.relation.failures import reading_failed
 from semistream.relation.layout import Manifest, PartitionInfo, part_names
 from semistream.relation.leases import hold_for_reading
 from semistream.relation.openfiles import MOST_OPEN, OpenFiles
-from semistream.relation.pagetable import CODES, PageTable, file_path, parts_of, read_columns
+from semistream.relation.pagetable import (
+    CODES,
+    PageTable,
+    StoredColumns,
+    file_path,
+    is_fixed,
+    parts_of,
+    present_parts,
+    read_columns,
+)
+from semistream.relation.parts import Part, remember_checked
 from semistream.relation.storage import PageFile, Store
 from semistream.relation.writer import CODE_BYTES
-
-_REMEMBERED_PARTS = 4096
-_checked: OrderedDict[tuple[str, ...], NDArray[np.bool_]] = OrderedDict()
-
-
-def _remember_checked(key: tuple[str, ...], page_count: int) -> NDArray[np.bool_]:
-    """Return the flags of the pages of a part that this process has checked, shared by readers."""
-    flags = _checked.pop(key, None)
-    _checked[key] = np.zeros(page_count, np.bool_) if flags is None else flags
-    while len(_checked) > _REMEMBERED_PARTS:
-        _checked.popitem(last=False)
-    return _checked[key]
-
-
-@dataclass(slots=True)
-class Part:
-    """The places of one part of all pages in the files, and which were checked."""
-
-    name: str
-    offsets: NDArray[np.int64]  # of each page in its file
-    ends: NDArray[np.int64]  # running total of the pages' sizes, in units of `unit_bytes`
-    unit_bytes: int  # bytes per row if the width is fixed, else 1
-    checksums: NDArray[np.uint32]  # CRC-32 of each page
-    checked: NDArray[np.bool_]  # shared by all readers of this process
-
-    @property
-    def own_bytes(self) -> int:
-        """Memory of this part of the page table; fixed widths share the running row count."""
-        ends_bytes = self.ends.nbytes if self.unit_bytes == 1 else 0
-        return self.offsets.nbytes + ends_bytes + self.checksums.nbytes + self.checked.nbytes
-
-    def size_bytes(self, first: int, last: int) -> int:
-        """Return the size in bytes of pages ``first … last - 1``."""
-        return int(self.ends[last] - self.ends[first]) * self.unit_bytes
-
-    def bytes_of(self, pages: NDArray[np.int64]) -> int:
-        """Return the size in bytes of some pages."""
-        return int((self.ends[pages + 1] - self.ends[pages]).sum()) * self.unit_bytes
 
 
 class PageReader:
@@ -107,7 +76,7 @@ class PageReader:
         self.hot_codes: NDArray[np.int64] = np.zeros(0, np.int64)
         self.hot_pages: NDArray[np.int32] = np.zeros(0, np.int32)
         self._load_hot_index()
-        self._load(parts_of(manifest, columns))
+        self._load(present_parts(store, manifest, self._infos, parts_of(manifest, columns)))
 
     @property
     def page_count(self) -> int:
@@ -239,7 +208,9 @@ class PageReader:
             if got < size:
                 reached = int(part.ends[a]) + got // part.unit_bytes
                 self._report_damage(name, int(np.searchsorted(part.ends, reached, "right")) - 1)
-        self._check(part, name, first, last, view)
+        pages = np.arange(first, last)
+        starts = (part.ends[first:last] - part.ends[first]) * part.unit_bytes
+        self.check_pages(part, pages, out, starts)
         return part.size_bytes(first, last)
 
     @property
@@ -291,14 +262,9 @@ class PageReader:
         starts: NDArray[np.int64],
     ) -> None:
         """Compare a part of some pages, which begins at `starts`, with its checksums, once."""
-        unchecked = np.flatnonzero(~part.checked[pages])
-        view = data.data
-        for i in unchecked.tolist():
-            page, start = int(pages[i]), int(starts[i])
-            end = start + part.size_bytes(page, page + 1)
-            if zlib.crc32(view[start:end]) != part.checksums[page]:
-                self._report_damage(part.name, page)
-        part.checked[pages[unchecked]] = True
+        damaged = part.first_damaged(pages, data, starts)
+        if damaged is not None:
+            self._report_damage(part.name, damaged)
 
     def announce(self, name: str, first: int, last: int) -> None:
         """Say that a part of pages ``first … last - 1`` will be read soon."""
@@ -335,20 +301,26 @@ class PageReader:
             at += info.page_count
         np.cumsum(self.row_bounds, out=self.row_bounds)
         self._parts[CODES] = self._part(table, CODES, CODE_BYTES)
-        rows_of_page = np.diff(self.row_bounds)
         for name in names:
-            sizes = table.ends[name][1:]
-            if sizes.any():
-                self._parts[name] = self._part(table, name, _unit(sizes, rows_of_page))
+            if is_fixed(name):
+                self._parts[name] = self._part(table, name, self._width(name))
+            elif table.ends[name].any():
+                self._parts[name] = self._part(table, name)
 
-    def _part(self, table: "PageTable", name: str, unit_bytes: int) -> Part:
+    def _width(self, name: str) -> int:
+        """Return the bytes of a row of a part in which all rows have as many."""
+        index, _, kind = name.partition(".")
+        return 4 if kind == "lengths" else width_bytes(self.manifest.schema.field(int(index)).type)
+
+    def _part(self, table: "PageTable", name: str, unit_bytes: int | None = None) -> Part:
+        """Return a part; without `unit_bytes` its sizes differ from row to row."""
         ends = self.row_bounds
-        if unit_bytes == 1:
-            ends = table.ends[name]
+        if unit_bytes is None:
+            ends, unit_bytes = table.ends[name], 1
             np.cumsum(ends, out=ends)
         checksums = table.checksums[name]
         files = [self._store.path(self._path(info, name)) for info in self._infos]
-        checked = _remember_checked(tuple(files), len(checksums))
+        checked = remember_checked(tuple(files), len(checksums))
         return Part(name, table.offsets[name], ends, unit_bytes, checksums, checked)
 
     def _load_hot_index(self) -> None:
@@ -366,22 +338,18 @@ class PageReader:
         self.hot_codes = joined[order]
         self.hot_pages = np.concatenate(pages)[order]
 
-    def _read_hot_index(self, info: PartitionInfo) -> dict[str, NDArray[Any]]:
+    def _read_hot_index(self, info: PartitionInfo) -> StoredColumns:
         path, checksum = self._path(info, "hot"), info.hot_index_checksum
         return self._read_table("hot index", path, checksum, ["code", "page"])
 
-    def _read_page_table(self, info: PartitionInfo, names: list[str]) -> dict[str, NDArray[Any]]:
-        columns = ["rows", "first_code", "codes.checksum"]
-        columns += [f"{n}.{what}" for n in names for what in ("offset", "size", "checksum")]
+    def _read_page_table(self, info: PartitionInfo, names: list[str]) -> StoredColumns:
         path, checksum = self._path(info, "pages"), info.page_table_checksum
-        found = self._read_table("page table", path, checksum, columns)
+        found = self._read_table("page table", path, checksum, PageTable.columns(names))
         if len(found["rows"]) != info.page_count:
             raise self._unreadable("page table", path, "its number of pages is not the manifest's")
         return found
 
-    def _read_table(
-        self, what: str, path: str, checksum: int, columns: list[str]
-    ) -> dict[str, NDArray[Any]]:
+    def _read_table(self, what: str, path: str, checksum: int, columns: list[str]) -> StoredColumns:
         """Read columns of the page table or the hot index, or raise why that is not possible."""
         try:
             return read_columns(self._store, path, checksum, columns)
@@ -431,17 +399,6 @@ class PageReader:
         refusal = self._hold.lease.refusal
         return reading_failed(self._store, self.manifest.snapshot, path, error, refusal)
 
-    def _check(self, part: Part, name: str, first: int, last: int, view: memoryview) -> None:
-        unchecked = np.flatnonzero(~part.checked[first:last])
-        if not len(unchecked):
-            return
-        bounds = ((part.ends[first : last + 1] - part.ends[first]) * part.unit_bytes).tolist()
-        checksums = part.checksums[first:last].tolist()
-        for i in unchecked.tolist():
-            if zlib.crc32(view[bounds[i] : bounds[i + 1]]) != checksums[i]:
-                self._report_damage(name, first + i)
-        part.checked[first:last] = True
-
     def _report_damage(self, part: str, page: int) -> None:
         file_index = int(self._file_index[page])
         info = self._infos[file_index]
@@ -476,9 +433,3 @@ def _code_offsets(rows: NDArray[np.int64], hot_pages: int) -> NDArray[np.int64]:
     """
     offsets = _running_total(np.roll(rows, -hot_pages))[:-1] * CODE_BYTES
     return np.roll(offsets, hot_pages)
-
-
-def _unit(sizes: NDArray[np.int64], rows: NDArray[np.int64]) -> int:
-    """Return the bytes per row if every page agrees on them and they are more than one, else 1."""
-    width = int(sizes[0] // rows[0])
-    return width if width > 1 and np.array_equal(rows * width, sizes) else 1

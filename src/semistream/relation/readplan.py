@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.relation import read_kernels as kernels
-from semistream.relation.reader import PageReader, Part
+from semistream.relation.parts import Part
+from semistream.relation.reader import PageReader
 
 # Single values are read if the rows are fewer than this on each page: a request for a page's whole
 # part costs about as much as this many for values of it.

@@ -8,6 +8,7 @@ Committed files in a local folder are durable: contents and names are synced (se
 `semistream.relation.disk`). An object store publishes whole objects and has nothing to sync.
 """
 
+import mmap
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -199,6 +200,10 @@ class Store(ABC):
     def read(self, name: str) -> bytes:
         """Return a whole (small) file."""
 
+    def map(self, name: str) -> mmap.mmap:
+        """Map a whole file into memory, to be read only; only where files are local."""
+        raise NotImplementedError(f"{self.path(name)} is not a local file")
+
     @abstractmethod
     def make_folder(self, name: str) -> None:
         """Make a folder, durably, where file systems have folders."""
@@ -263,6 +268,10 @@ class LocalStore(Store):
     def read(self, name: str) -> bytes:
         """Return a whole (small) file."""
         return read_file(self.disk, self.path(name))
+
+    def map(self, name: str) -> mmap.mmap:
+        """Map a whole file into memory, to be read only."""
+        return self.disk.map(self.path(name))
 
     def make_folder(self, name: str) -> None:
         """Make a folder and those it lies in, each durable in the one above."""
