@@ -11,7 +11,7 @@ from semistream.budget.sizing import Sizing
 from semistream.budget.split import USUAL
 from semistream.cost.conditions import Conditions
 from semistream.cost.models import MODELS
-from semistream.cost.tuning import Tuned, refine, survey
+from semistream.cost.tuning import Tuned, glance, refine, survey
 from semistream.errors import BudgetError
 from semistream.joins.registry import ALGORITHMS
 from semistream.relation.reader import PageReader
@@ -133,6 +133,28 @@ class Advisor:
         as_good = [o for o in options if o.speed >= _AS_GOOD * options[0].speed]
         favourite = min(as_good, key=lambda option: _preference(option.name))
         return [favourite, *(o for o in options if o is not favourite)]
+
+    def choose(self, budget_bytes: int, conditions: Conditions) -> Option:
+        """Return the best algorithm with a good split, by a small part of what `rank` computes.
+
+        `BudgetError` if none can run in the budget.
+        """
+        found: list[Option] = []
+        errors: list[BudgetError] = []
+        for name in CHOICES:
+            try:
+                tuned = glance(MODELS[name], self.sizes(name), budget_bytes, conditions)
+                found.append(Option(name, tuned))
+            except BudgetError as error:
+                errors.append(error)
+        if not found:
+            raise min(errors, key=lambda error: error.least_bytes or 0)
+        best = max(option.speed for option in found)
+        as_good = [option for option in found if option.speed >= _AS_GOOD * best]
+        option = min(as_good, key=lambda option: _preference(option.name))
+        model, sizes = MODELS[option.name], self.sizes(option.name)
+        about = (model, sizes, budget_bytes, conditions, option.tuned)
+        return Option(option.name, refine(*about, rounds=1))
 
     def first_that_fits(self, budget_bytes: int) -> str:
         """Return the most preferred algorithm that can run in a budget; `BudgetError` if none."""

@@ -102,7 +102,7 @@ class Tuner:
         """
         advisor = self._advisor
         conditions = replace(self._conditions(demand), stream_rows=stream_rows)
-        option = advisor.rank(self._budget_bytes, conditions)[0]
+        option = advisor.choose(self._budget_bytes, conditions)
         if rate is None:
             return Chosen(self._budget_bytes, option, demand, stream_rows=stream_rows)
         conditions = replace(conditions, stream_rows=None)

@@ -27,6 +27,9 @@ _COARSE = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 _SHARES = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2)
 _FINE = (0.71, 0.84, 0.92, 1.09, 1.19, 1.41)
 _ROUNDS = 2
+# What `glance` tries: multiples of the usual disk buffer, and shares of the budget for a cache.
+_GLANCED = (0.4,)
+_GLANCED_SHARES = (0.4,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,30 @@ def survey(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions
     return max(found, key=lambda tuned: tuned.prediction.speed)
 
 
+def glance(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions) -> Tuned:
+    """Return the best of a few splits: enough to tell which algorithms are worth more."""
+    usual = evaluate(model, sizes, budget_bytes, conditions)
+    if model.rules.reads_one_page and not model.rules.has_front:
+        return usual
+    pages = [max(1, round(usual.settings.pages_per_read * step)) for step in _GLANCED]
+    splits = [Split(pages_per_read=b) for b in pages]
+    if model.rules.has_front:
+        amounts = [int(budget_bytes * share) for share in _GLANCED_SHARES]
+        splits += [replace(splits[0], front_bytes=amount) for amount in amounts]
+    return _Search(model, sizes, budget_bytes, conditions).best_of(usual, splits)
+
+
 def refine(
-    model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, best: Tuned
+    model: Model,
+    sizes: Sizes,
+    budget_bytes: int,
+    conditions: Conditions,
+    best: Tuned,
+    rounds: int = _ROUNDS,
 ) -> Tuned:
     """Return the best split around another."""
     search = _Search(model, sizes, budget_bytes, conditions)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         best = search.step(best, _FINE)
     return best
 
@@ -94,18 +115,19 @@ class _Search:
         if not self.model.rules.reads_one_page:
             fitting = max(1, most_pages(self.sizes, self.budget_bytes))
             counts = _page_counts(best, steps, fitting, self.sizes.page_count)
-            best = self._best_of(best, [replace(best.split, pages_per_read=b) for b in counts])
+            best = self.best_of(best, [replace(best.split, pages_per_read=b) for b in counts])
         if self.model.rules.has_front:
             amounts = _amounts(best.split.front_bytes, steps, self.budget_bytes)
-            best = self._best_of(best, [replace(best.split, front_bytes=m) for m in amounts])
+            best = self.best_of(best, [replace(best.split, front_bytes=m) for m in amounts])
         if self.model.rules.pins_pages:
             whole = self.sizes.pinned_bytes(self.sizes.page_count)
             most = max(1, self.sizes.page_count * self.budget_bytes // max(1, whole))
             amounts = _amounts(best.split.pinned_pages, steps, most)
-            best = self._best_of(best, [replace(best.split, pinned_pages=n) for n in amounts])
+            best = self.best_of(best, [replace(best.split, pinned_pages=n) for n in amounts])
         return best
 
-    def _best_of(self, best: Tuned, splits: list[Split]) -> Tuned:
+    def best_of(self, best: Tuned, splits: list[Split]) -> Tuned:
+        """Return the best of some splits and one that was evaluated before."""
         for split in splits:
             other = evaluate(self.model, self.sizes, self.budget_bytes, self.conditions, split)
             # A split that does not fit is replaced by the tightest one, with hardly any output
