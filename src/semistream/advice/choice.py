@@ -11,7 +11,7 @@ from semistream.budget.sizing import Sizing
 from semistream.budget.split import USUAL
 from semistream.cost.conditions import Conditions
 from semistream.cost.models import MODELS
-from semistream.cost.tuning import Tuned, glance, refine, survey
+from semistream.cost.tuning import Tuned, evaluate, glance, refine, survey
 from semistream.errors import BudgetError
 from semistream.joins.registry import ALGORITHMS
 from semistream.relation.reader import PageReader
@@ -28,6 +28,7 @@ CHOICES = tuple(
 MOST_FEW_PAGES = 0.5
 # After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
+_GLANCED = 4  # algorithms of which more than the usual split is tried
 # Options with this share of the best rate are equal, as far as the model can tell.
 _AS_GOOD = 0.995
 
@@ -137,24 +138,29 @@ class Advisor:
     def choose(self, budget_bytes: int, conditions: Conditions) -> Option:
         """Return the best algorithm with a good split, by a small part of what `rank` computes.
 
-        `BudgetError` if none can run in the budget.
+        All are compared at their usual split, the best ones at a few others. `BudgetError` if none
+        can run in the budget.
         """
         found: list[Option] = []
         errors: list[BudgetError] = []
         for name in CHOICES:
             try:
-                tuned = glance(MODELS[name], self.sizes(name), budget_bytes, conditions)
+                tuned = evaluate(MODELS[name], self.sizes(name), budget_bytes, conditions)
                 found.append(Option(name, tuned))
             except BudgetError as error:
                 errors.append(error)
         if not found:
             raise min(errors, key=lambda error: error.least_bytes or 0)
-        best = max(option.speed for option in found)
-        as_good = [option for option in found if option.speed >= _AS_GOOD * best]
-        option = min(as_good, key=lambda option: _preference(option.name))
+        found.sort(key=lambda option: -option.speed)
+        close = [o for o in found[:_GLANCED] if o.speed >= _CLOSE * found[0].speed]
+        options = [self._glance(option, budget_bytes, conditions) for option in close]
+        best = max(option.speed for option in options)
+        as_good = [option for option in options if option.speed >= _AS_GOOD * best]
+        return min(as_good, key=lambda option: _preference(option.name))
+
+    def _glance(self, option: Option, budget_bytes: int, conditions: Conditions) -> Option:
         model, sizes = MODELS[option.name], self.sizes(option.name)
-        about = (model, sizes, budget_bytes, conditions, option.tuned)
-        return Option(option.name, refine(*about, rounds=1))
+        return Option(option.name, glance(model, sizes, budget_bytes, conditions, option.tuned))
 
     def first_that_fits(self, budget_bytes: int) -> str:
         """Return the most preferred algorithm that can run in a budget; `BudgetError` if none."""

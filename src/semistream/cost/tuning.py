@@ -27,9 +27,8 @@ _COARSE = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 _SHARES = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2)
 _FINE = (0.71, 0.84, 0.92, 1.09, 1.19, 1.41)
 _ROUNDS = 2
-# What `glance` tries: multiples of the usual disk buffer, and shares of the budget for a cache.
-_GLANCED = (0.4,)
-_GLANCED_SHARES = (0.4,)
+# What `glance` tries: this part of the usual disk buffer, and of the budget for a cache.
+_GLANCED = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +72,16 @@ def survey(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions
     return max(found, key=lambda tuned: tuned.prediction.speed)
 
 
-def glance(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions) -> Tuned:
-    """Return the best of a few splits: enough to tell which algorithms are worth more."""
-    usual = evaluate(model, sizes, budget_bytes, conditions)
+def glance(
+    model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, usual: Tuned
+) -> Tuned:
+    """Return the best of the usual split and of a few others."""
     if model.rules.reads_one_page and not model.rules.has_front:
         return usual
-    pages = [max(1, round(usual.settings.pages_per_read * step)) for step in _GLANCED]
-    splits = [Split(pages_per_read=b) for b in pages]
+    smaller = Split(pages_per_read=max(1, round(usual.settings.pages_per_read * _GLANCED)))
+    splits = [smaller]
     if model.rules.has_front:
-        amounts = [int(budget_bytes * share) for share in _GLANCED_SHARES]
-        splits += [replace(splits[0], front_bytes=amount) for amount in amounts]
+        splits.append(replace(smaller, front_bytes=int(budget_bytes * _GLANCED)))
     return _Search(model, sizes, budget_bytes, conditions).best_of(usual, splits)
 
 
@@ -92,11 +91,10 @@ def refine(
     budget_bytes: int,
     conditions: Conditions,
     best: Tuned,
-    rounds: int = _ROUNDS,
 ) -> Tuned:
     """Return the best split around another."""
     search = _Search(model, sizes, budget_bytes, conditions)
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         best = search.step(best, _FINE)
     return best
 
