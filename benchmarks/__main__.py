@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-BENCHMARKS = ("engine", "devices", "admission", "spark", "build", "memory")
+BENCHMARKS = ("engine", "microbatch", "grid", "devices", "admission", "spark", "build", "memory")
 
 
 def main() -> int:

@@ -261,11 +261,11 @@ class SelfTuningJoin:
                 return_freed_pages()  # the join that follows uses them
 
     def _known_or_best(self, tuner: Tuner, source: SampledSource, rate: float | None) -> Chosen:
-        sample, expected = source.sample(), self._expected_rows(source)
-        few = None if expected is None or rate is not None else tuner.for_few(sample, expected)
+        expected = self._expected_rows(source)
+        few = None if expected is None or rate is not None else tuner.for_few(expected)
         if few is not None:
             return few
-        demand = tuner.demand(sample)
+        demand = tuner.demand(source.sample())
         key = (self._kind, self._factors, None if expected is None else expected.bit_length())
         known = self._history.choices.get(key)
         if known is not None and known.rate == rate and not _has_moved(known, demand):

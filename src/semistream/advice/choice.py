@@ -24,8 +24,9 @@ LOOK_UP = ALGORITHMS["lookup"].name
 CHOICES = tuple(
     a.name for a in ALGORITHMS.values() if a.family != "bound" and not a.one_tuple_at_a_time
 )
-# Where tuples request less than this share of R's pages, nothing reads less than look-ups do.
-MOST_FEW_PAGES = 0.5
+# With fewer tuples than this for each of R's pages, nothing reads less than look-ups do, and their
+# other costs are small.
+_FEW_PER_PAGE = 3
 # After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
 _GLANCED = 4  # algorithms of which more than the usual split is tried
@@ -178,9 +179,14 @@ class Advisor:
         return refine(model, self.sizes(option.name), budget_bytes, conditions, option.tuned)
 
 
+def are_few(stream_rows: int, page_count: int) -> bool:
+    """Return whether look-ups are best for a stream of so many rows, whatever its demand."""
+    return stream_rows < _FEW_PER_PAGE * page_count
+
+
 def _likely(names: Sequence[str], conditions: Conditions) -> Sequence[str]:
     """Return the algorithms that may be best: for a few tuples, only look-ups."""
-    if conditions.stream_rows is None or LOOK_UP not in names:
+    rows = conditions.stream_rows
+    if rows is None or LOOK_UP not in names or not are_few(rows, conditions.layout.page_count):
         return names
-    pages = conditions.requested_pages(conditions.stream_rows)
-    return (LOOK_UP,) if pages < MOST_FEW_PAGES * conditions.layout.page_count else names
+    return (LOOK_UP,)

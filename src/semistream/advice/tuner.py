@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import expm1
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.advice.choice import LOOK_UP, MOST_FEW_PAGES, Advisor, Option
+from semistream.advice.choice import LOOK_UP, Advisor, Option, are_few
 from semistream.advice.situation import demand_of, layout_of
 from semistream.budget.split import Split
 from semistream.cost import lookup
@@ -76,21 +77,19 @@ class Tuner:
         """Return the demand that a sample of key codes shows."""
         return demand_of(codes, self._reader, self.page_index)
 
-    def for_few(self, codes: NDArray[np.int64], stream_rows: int) -> Chosen | None:
-        """Return look-ups if a stream of so many rows requests only a few of R's pages.
+    def for_few(self, stream_rows: int) -> Chosen | None:
+        """Return look-ups if a stream has only so few rows that nothing reads less than they do.
 
-        Nothing reads less than they do, so no other algorithm has to be considered, and the demand
-        need not be known; `codes` are a sample of the stream's. None if it requests many pages.
+        Then no other algorithm has to be considered, and the demand need not be known. None for
+        longer streams.
         """
-        reader, factors = self._reader, self._factors
-        codes = codes[reader.may_hold(codes)]
-        sampled = np.count_nonzero(np.bincount(self.page_index.pages(codes))) if len(codes) else 0
-        pages = float(sampled * max(1.0, stream_rows / max(1, len(codes))))
-        if pages >= MOST_FEW_PAGES * reader.page_count:
+        page_count = self._reader.page_count
+        if not are_few(stream_rows, page_count):
             return None
         sizes, split = self._advisor.sizes(LOOK_UP), Split(most_tuples=stream_rows)
         settings, _ = MODELS[LOOK_UP].rules.settings(sizes, self._budget_bytes, split)
-        loop = lookup.loop_over(self.layout, factors, stream_rows, pages)
+        pages = -page_count * expm1(-stream_rows / page_count)
+        loop = lookup.loop_over(self.layout, self._factors, stream_rows, pages)
         prediction = replace(loop, stream_rows=stream_rows, stream_s=loop.loop_s)
         tuned = Tuned(split, settings, 0, prediction)
         return Chosen(self._budget_bytes, Option(LOOK_UP, tuned), None, stream_rows=stream_rows)
