@@ -2,8 +2,8 @@
 and against stores that look every key up.
 
 Every contestant gets the same stream in the same batches and must hand over materialised columns:
-the stream's three and two of R's. Its answer is checked before its time counts. All contestants
-take turns, round after round, so that a slow spell of the machine does not fall on one of them;
+the stream's three and two or all 14 of R's. Its answer is checked before its time counts. All
+contestants take turns, round after round, so that a slow spell of the machine does not fall on one of them;
 the best of each one's rounds counts.
 """
 
@@ -36,12 +36,15 @@ from benchmarks.report import Report
 from semistream.joins.registry import ALGORITHMS, BOUNDS
 
 COLUMNS = ["c0", "c1"]
+ALL_COLUMNS = [f"c{i}" for i in range(14)]
 ROUNDS = 3
-# What runs within which share of R's size.
+# What runs within which share of R's size: with two columns, and with all.
 WITHIN = {
-    0.05: [a for a in ALGORITHMS if a not in ("resident", "inlj", "cinlj")],
-    0.01: ["meshjoin", "cmeshjoin", "hybridjoin", "chybridjoin", "binlj", "cbinlj"],
+    0.05: ["auto", *(a for a in ALGORITHMS if a not in ("resident", "inlj", "cinlj"))],
+    0.01: ["auto", "meshjoin", "cmeshjoin", "hybridjoin", "chybridjoin", "binlj", "cbinlj"],
 }
+_ALL = ["auto", "hybridjoin", "chybridjoin", "cmeshjoin", "rmeshjoin"]
+WITHIN_ALL = dict.fromkeys(WITHIN, _ALL)
 POLARS = "polars, all of R in memory"
 ROCKSDB = "rocksdb multi-get"
 Join = Callable[[], Iterable[pa.RecordBatch]]
@@ -64,21 +67,34 @@ class Target:
     names: tuple[str, ...]
     peer: str
     factor: float
+    columns: int = len(COLUMNS)
 
 
 def _name(algorithm: str, share: float) -> str:
     return f"{algorithm}, {share:.0%} of R"
 
 
-def _within(share: float) -> tuple[str, ...]:
-    return tuple(_name(a, share) for a in WITHIN[share] if a not in BOUNDS)
+def _within(share: float, within: dict[float, list[str]] = WITHIN) -> tuple[str, ...]:
+    return tuple(_name(a, share) for a in within[share] if a not in BOUNDS)
+
+
+def _targets(what: str, exponent: float, share: float, factor: float, columns: int) -> list[Target]:
+    """Return a figure for `auto` and for the best of ours."""
+    within = WITHIN if columns == len(COLUMNS) else WITHIN_ALL
+    what = f"{columns} columns, {what}, {share:.0%}"
+    about = (POLARS, factor, columns)
+    return [
+        Target(f"auto, {what}", exponent, (_name("auto", share),), *about),
+        Target(f"best of ours, {what}", exponent, _within(share, within), *about),
+    ]
 
 
 TARGETS = (
-    Target("cmeshjoin, Zipf 1, 5 %", 1.0, ("cmeshjoin, 5% of R",), POLARS, 1.0),
-    Target("hybridjoin, Zipf 1, 5 %", 1.0, ("hybridjoin, 5% of R",), POLARS, 0.6),
-    Target("best of ours, uniform, 5 %", 0.0, _within(0.05), POLARS, 0.8),
-    Target("best of ours, Zipf 1, 1 %", 1.0, _within(0.01), POLARS, 0.5),
+    *_targets("Zipf 1", 1.0, 0.05, 1.2, 2),
+    *_targets("uniform", 0.0, 0.05, 1.0, 2),
+    *_targets("Zipf 1", 1.0, 0.01, 0.6, 2),
+    *_targets("Zipf 1", 1.0, 0.05, 1.0, 14),
+    *_targets("Zipf 1", 1.0, 0.01, 0.5, 14),
     Target("best of ours, Zipf 1, 1 %", 1.0, _within(0.01), ROCKSDB, 10.0),
 )
 
@@ -93,7 +109,10 @@ def main() -> None:
         table = shuffled_relation(paper_workload(relation_rows))
         relation = ss.build_relation(table, Path(folder) / "r.rel", key="k", partitions=1)
         stores = _Stores(table, Path(folder))
-        rates = {e: _compare(stream_rows, table, relation, stores, e) for e in (0.0, 1.0)}
+        rates = {
+            (e, len(COLUMNS)): _compare(stream_rows, table, relation, stores, e) for e in (0.0, 1.0)
+        }
+        rates[1.0, len(ALL_COLUMNS)] = _compare_all_columns(stream_rows, table, relation, 1.0)
     Report("engine", {}).show(
         "To be reached" + (" (a tenth of the data: not the figures that count)" if quick else ""),
         ["figure", "at least", "reached"],
@@ -104,8 +123,8 @@ def main() -> None:
     )
 
 
-def _reached(target: Target, rates: dict[float, dict[str, float]]) -> float:
-    found = rates[target.exponent]
+def _reached(target: Target, rates: dict[tuple[float, int], dict[str, float]]) -> float:
+    found = rates[target.exponent, target.columns]
     return max(found[name] for name in target.names) / found[target.peer]
 
 
@@ -156,6 +175,31 @@ def _compare(
     return rates
 
 
+def _compare_all_columns(
+    stream_rows: int, table: pa.Table, relation: ss.Relation, exponent: float
+) -> dict[str, float]:
+    """Return the rates of joins that add all columns."""
+    stream = stream_table(paper_workload(table.num_rows, exponent), stream_rows)
+    answer = answer_to(table, stream, ALL_COLUMNS)
+    contestants = {POLARS: Contestant(stream, _polars(stream, table, ALL_COLUMNS), answer)}
+    for share, algorithms in WITHIN_ALL.items():
+        budget = int(relation.size_bytes * share)
+        for algorithm in algorithms:
+            join = partial(_ours, stream, relation, algorithm, budget, ALL_COLUMNS)
+            contestants[_name(algorithm, share)] = Contestant(stream, join, answer)
+    rates = _best_rates(contestants)
+    about = {"relation_rows": table.num_rows, "exponent": exponent, "columns": len(ALL_COLUMNS)}
+    report = Report("engine", {**about, "stream_rows": stream.num_rows})
+    for name, rate in rates.items():
+        report.add(name, rows_per_s=round(rate), x_polars=rate / rates[POLARS])
+    report.show(
+        f"All 14 columns, one core, Zipf {exponent:g}, R {table.num_rows:,} × 120 B",
+        ["contestant", "tuples/s", "× polars"],
+        [[n, f"{r:,.0f}", f"{r / rates[POLARS]:.2f}"] for n, r in rates.items()],
+    )
+    return rates
+
+
 def answer_to(table: pa.Table, stream: pa.Table, columns: list[str] = COLUMNS) -> Fingerprint:
     """Return the fingerprint of the right answer, by direct addressing: keys are 0 … n - 1."""
     rows = np.empty(table.num_rows, np.int64)
@@ -183,17 +227,21 @@ def _best_rates(contestants: dict[str, Contestant]) -> dict[str, float]:
 
 
 def _ours(
-    stream: pa.Table, relation: ss.Relation, algorithm: str, budget: int
+    stream: pa.Table,
+    relation: ss.Relation,
+    algorithm: str,
+    budget: int,
+    columns: list[str] = COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
     batches = stream.to_batches(max_chunksize=BATCH_ROWS)
     return ss.join(
-        batches, relation, on="k", how="inner", columns=COLUMNS, memory=budget, algorithm=algorithm
+        batches, relation, on="k", how="inner", columns=columns, memory=budget, algorithm=algorithm
     )
 
 
-def _polars(stream: pa.Table, table: pa.Table) -> Join:
+def _polars(stream: pa.Table, table: pa.Table, columns: list[str] = COLUMNS) -> Join:
     left = pl.DataFrame(stream)
-    right = pl.DataFrame(table.select(["k", *COLUMNS]))
+    right = pl.DataFrame(table.select(["k", *columns]))
     # All at once, which is what it does best: its hash table is built once for the whole stream.
     return lambda: left.join(right, on="k").to_arrow().to_batches()
 

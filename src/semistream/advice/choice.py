@@ -1,7 +1,7 @@
 """The choice: each algorithm with its best split of a budget, ranked by predicted rate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from semistream.advice.situation import reader_for
 from semistream.budget import resident
@@ -112,14 +112,12 @@ class Advisor:
         """Return the algorithms that can run in a budget, the best first; `BudgetError` if none."""
         surveyed: list[Option] = []
         errors: dict[str, BudgetError] = {}
-        for name in _likely(names, conditions):
+        for name in names:
             try:
                 found = survey(MODELS[name], self.sizes(name), budget_bytes, conditions)
                 surveyed.append(Option(name, found))
             except BudgetError as error:
                 errors[name] = error
-        if not surveyed and len(errors) < len(names):
-            return self.rank(budget_bytes, replace(conditions, stream_rows=None), names)
         if not surveyed:
             raise errors[
                 min(errors, key=lambda name: (errors[name].least_bytes or 0, _preference(name)))
@@ -182,11 +180,3 @@ class Advisor:
 def are_few(stream_rows: int, page_count: int) -> bool:
     """Return whether look-ups are best for a stream of so many rows, whatever its demand."""
     return stream_rows < _FEW_PER_PAGE * page_count
-
-
-def _likely(names: Sequence[str], conditions: Conditions) -> Sequence[str]:
-    """Return the algorithms that may be best: for a few tuples, only look-ups."""
-    rows = conditions.stream_rows
-    if rows is None or LOOK_UP not in names or not are_few(rows, conditions.layout.page_count):
-        return names
-    return (LOOK_UP,)
