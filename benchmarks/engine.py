@@ -3,8 +3,8 @@ and against stores that look every key up.
 
 Every contestant gets the same stream in the same batches and must hand over materialised columns:
 the stream's three and two or all 14 of R's. Its answer is checked before its time counts. All
-contestants take turns, round after round, so that a slow spell of the machine does not fall on one of them;
-the best of each one's rounds counts.
+contestants take turns, round after round, so that a slow spell of the machine does not fall on one
+of them; the best of each one's rounds counts.
 """
 
 import argparse
