@@ -2,8 +2,8 @@
 
 Root and control groups of the first version are needed; else this says so and ends. R of 50M rows,
 6 GB, in a control group of 700 MB; caches are dropped before each micro-batch; one core, a budget
-of 100 MB, 2 columns. With ``--against`` another checkout of Semistream runs the same micro-batches in
-turn: its `hybridjoin` is what `auto` is compared with.
+of 100 MB, 2 columns. With ``--against`` another checkout of Semistream runs the same micro-batches
+in turn: its `hybridjoin` is what `auto` is compared with.
 """
 
 import argparse
