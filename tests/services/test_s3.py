@@ -6,17 +6,20 @@ from typing import Any
 import boto3
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
 
 import semistream as ss
 from semistream.errors import (
+    BuildError,
     CommitError,
     CorruptRelationError,
     RelationNotFoundError,
     SnapshotPrunedError,
 )
-from semistream.relation.storage import ArrowStore
+from semistream.relation import places
+from semistream.relation.storage import ArrowStore, Store
 from semistream.testing import same_rows
 from tests.oracle import duckdb_join
 
@@ -197,3 +200,26 @@ def test_a_shortened_object_is_reported(server: str) -> None:
     client(server).put_object(Bucket=BUCKET, Key=key, Body=body[:-8])
     with pytest.raises(CorruptRelationError, match="key codes"):
         joined(relation, "meshjoin")
+
+
+def test_all_from_the_environment(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with the vendor's tools: the endpoint is in a variable, and Spark's s3a is the same."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    client(server).create_bucket(Bucket="sources")
+    pq.write_table(PRODUCTS, "sources/products.parquet", filesystem=Store.at("s3://x").filesystem)
+    built = ss.build_relation("s3a://sources/", f"s3a://{BUCKET}/plain.rel", key="id", partitions=1)
+    opened = ss.Relation.open(f"s3://{BUCKET}/plain.rel")
+    assert opened.manifest == built.manifest
+    assert same_rows(joined(opened, "meshjoin"), duckdb_join(SALES, PRODUCTS, on="id"))
+
+
+def test_a_bucket_that_is_not_there(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    with pytest.raises(BuildError, match="no-such-bucket"):
+        ss.build_relation(PRODUCTS, "s3://no-such-bucket/r.rel", key="id")
+
+
+def test_the_region_of_a_bucket_is_asked_for(server: str) -> None:
+    region = {"LocationConstraint": "eu-west-1"}
+    client(server).create_bucket(Bucket="in-europe", CreateBucketConfiguration=region)
+    assert places.ask(f"{server}/in-europe", "AWS_REGION")["x-amz-bucket-region"] == "eu-west-1"

@@ -18,7 +18,7 @@ from semistream.columns import plain_schema
 from semistream.errors import BuildError, ColumnError, CommitError, did_you_mean
 from semistream.keys import KeyCoder
 from semistream.relation import leases
-from semistream.relation.failures import remedy, said
+from semistream.relation.failures import check_is_seen, remedy, said
 from semistream.relation.layout import (
     CURRENT,
     MANIFEST,
@@ -73,7 +73,9 @@ class Draft:
     @classmethod
     def resume(cls, location: str, manifest: Manifest) -> "Draft":
         """Return a draft that another process started and will publish."""
-        return cls(location, Store.at(location), manifest)
+        store = Store.at(location)
+        check_is_seen(store)
+        return cls(location, store, manifest)
 
     @property
     def _folder(self) -> str:

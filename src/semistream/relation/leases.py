@@ -46,7 +46,7 @@ from typing import Literal, TypeAlias
 from uuid import uuid4
 from weakref import WeakSet
 
-from semistream.relation.failures import explained, pruned
+from semistream.relation.failures import check_is_seen, explained, pruned
 from semistream.relation.layout import MANIFEST, snapshot_path
 from semistream.relation.storage import Store
 
@@ -335,6 +335,7 @@ def hold_for_reading(store: Store, snapshot: str) -> Hold:
     """Register this process as a reader of a snapshot, or raise if it was pruned meanwhile."""
     hold = _keeper.find(store, snapshot)
     if hold is None:
+        check_is_seen(store)  # before the lease, which would make the folder
         lease = Lease(store, snapshot, "read")
         lease.try_write()
         try:

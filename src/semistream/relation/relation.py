@@ -1,6 +1,7 @@
 """A relation: the master table R, prepared once and opened by every join."""
 
 import os
+import socket
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -44,7 +45,7 @@ class Relation:
     def open(cls, location: str | os.PathLike[str], snapshot: str | None = None) -> Self:
         """Open the current snapshot of the relation at a path or URI, or a named one."""
         store = Store.at(location)
-        where = os.fspath(location) if "://" in os.fspath(location) else store.root
+        where = store.root if store.is_local else os.fspath(location)
         with explained(f"opening the relation {where!r}"):
             name = snapshot_path(_snapshot_to_open(store, where, snapshot), MANIFEST)
             try:
@@ -178,16 +179,24 @@ def _snapshot_to_open(store: Store, where: str, snapshot: str | None) -> str:
     try:
         current = read_current(store)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise RelationNotFoundError(
-            f"{where!r} is not a relation: it has no {CURRENT} file. "
-            "Build one there with semistream.build_relation(source, path, key=…)"
-        ) from error
+        raise _no_relation(store, where) from error
     if not is_snapshot_name(current):
         raise CorruptRelationError(
             f"{store.path(CURRENT)} names {current!r}, which is not the name of a snapshot; write "
             f"one of these into it, or rebuild the relation: {_listed(store)}"
         )
     return current
+
+
+def _no_relation(store: Store, where: str) -> RelationNotFoundError:
+    advice = "Build one there with semistream.build_relation(source, path, key=…)"
+    if store.is_local and not store.exists(""):
+        return RelationNotFoundError(
+            f"{where!r} is not a relation: there is no such folder on this machine "
+            f"({socket.gethostname()}). If it is on another machine, use a path that both mount, "
+            f"or an object store. {advice}"
+        )
+    return RelationNotFoundError(f"{where!r} is not a relation: it has no {CURRENT} file. {advice}")
 
 
 def _no_snapshot(store: Store, where: str, snapshot: str) -> RelationNotFoundError:
