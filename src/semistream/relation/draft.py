@@ -6,6 +6,7 @@ that step removes its files. From that step on no file is removed, even after an
 snapshot may be the current one.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -28,9 +29,11 @@ from semistream.relation.layout import (
     new_snapshot_name,
     snapshot_path,
 )
-from semistream.relation.prune import read_current
+from semistream.relation.prune import read_current, remove_leftovers
 from semistream.relation.relation import Relation
 from semistream.relation.storage import Store
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -93,9 +96,13 @@ class Draft:
         return Relation(self.location, Manifest.from_json(text, self.store.path(name)))
 
     def __enter__(self) -> "Draft":
-        """Write the lease and make the folder, so that a prune sees that a build is running."""
+        """Write the lease and make the folder, so that a prune sees that a build is running.
+
+        What builds that were killed have left is removed first.
+        """
         try:
             self._hold = leases.hold_for_building(self.store, self.manifest.snapshot)
+            self._remove_leftovers(self._hold.lease)
             self.store.make_folder(self._folder)
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -117,6 +124,17 @@ class Draft:
             self._release()
         if isinstance(error, OSError):
             raise self._explained(error, done) from error
+
+    def _remove_leftovers(self, lease: leases.Lease) -> None:
+        try:
+            removed = remove_leftovers(lease)
+        except OSError as error:  # this build needs none of them
+            _LOG.warning(
+                "%s: what an earlier build left could not be removed: %s", self.location, error
+            )
+            return
+        if removed:
+            _LOG.info("%s: removed what killed builds left: %s", self.location, ", ".join(removed))
 
     def _explained(self, error: OSError, done: str) -> BuildError:
         if self._may_be_current:

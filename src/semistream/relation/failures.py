@@ -74,7 +74,9 @@ def check_is_seen(store: Store) -> None:
 
     On a cluster that is the mistake of a local path: only the driver has the folder.
     """
-    if store.is_local and not store.exists(""):
+    with explained(f"looking for the relation {store.root!r}"):
+        is_missing = store.is_local and not store.exists("")
+    if is_missing:
         raise RelationNotFoundError(
             f"{store.root!r} is not on this machine ({socket.gethostname()}), though the relation "
             f"was opened or built there. {_SHARED}. If this is the same machine, the folder was "

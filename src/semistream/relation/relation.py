@@ -13,6 +13,7 @@ from semistream.errors import CorruptRelationError, RelationNotFoundError
 from semistream.keys import KeyCoder
 from semistream.relation.device import Reading
 from semistream.relation.failures import explained
+from semistream.relation.info import RelationInfo, describe
 from semistream.relation.layout import (
     CURRENT,
     MANIFEST,
@@ -27,6 +28,7 @@ from semistream.relation.pagetable import page_table_bound
 from semistream.relation.prune import GRACE_S, Pruned, prune, read_current
 from semistream.relation.reader import PageReader
 from semistream.relation.storage import Store
+from semistream.relation.verify import Progress, Verification, verify
 from semistream.units import format_bytes
 
 
@@ -146,6 +148,22 @@ class Relation:
         with explained(f"listing the snapshots of {self.location!r}"):
             return _published(self.store)
 
+    def info(self) -> RelationInfo:
+        """Return schema, key, sizes, skew of pages and partitions, and all snapshots.
+
+        ``print(relation.info())`` shows it; ``relation.info().to_dict()`` is for programs.
+        """
+        with explained(f"reading about the relation {self.location!r}"):
+            return describe(self.location, self.store, self.manifest)
+
+    def verify(self, progress: Progress | None = None) -> Verification:
+        """Read all of the snapshot, and check every checksum and the order of the key codes.
+
+        The result is true if nothing is wrong; else ``problems`` has a sentence for each place.
+        `progress` is called with the bytes that were verified, and the bytes of all.
+        """
+        return verify(self.store, self.manifest, progress)
+
     def prune(self, keep: int = 1, *, grace: float | timedelta = GRACE_S) -> Pruned:
         """Delete all but the newest `keep` snapshots, as far as they are not in use.
 
@@ -155,7 +173,8 @@ class Relation:
         Files of builds that died are removed as well, after the same period; a build that is
         running is not disturbed. `semistream.relation.leases` has the details.
 
-        The result lists the snapshots ``removed``, and those ``kept``, each with the reason.
+        The result lists the snapshots ``removed``, and those ``kept``, each with the reason, and
+        has the ``freed_bytes``.
         """
         grace_s = grace.total_seconds() if isinstance(grace, timedelta) else float(grace)
         with explained(f"pruning the relation {self.location!r}"):
