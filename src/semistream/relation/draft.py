@@ -20,6 +20,7 @@ from semistream.errors import BuildError, ColumnError, CommitError, did_you_mean
 from semistream.keys import KeyCoder
 from semistream.relation import leases
 from semistream.relation.failures import check_is_seen, remedy, said
+from semistream.relation.info import format_snapshots, list_snapshots
 from semistream.relation.layout import (
     CURRENT,
     MANIFEST,
@@ -29,7 +30,7 @@ from semistream.relation.layout import (
     new_snapshot_name,
     snapshot_path,
 )
-from semistream.relation.prune import read_current, remove_leftovers
+from semistream.relation.prune import current_or_none, read_current, remove_leftovers
 from semistream.relation.relation import Relation
 from semistream.relation.storage import Store
 
@@ -92,7 +93,10 @@ class Draft:
         self.store.replace(name, text)
         self.store.sync_folder("")  # so that CURRENT is not there before the folder of snapshots
         self._check_is_whole(manifest)
+        before = current_or_none(self.store) if _LOG.isEnabledFor(logging.INFO) else None
         self._switch()
+        if before is not None:
+            self._log_replaced(before)
         return Relation(self.location, Manifest.from_json(text, self.store.path(name)))
 
     def __enter__(self) -> "Draft":
@@ -163,6 +167,18 @@ class Draft:
         if self._hold is not None:
             self._hold.release()
         leases.drop_idle(self.store)
+
+    def _log_replaced(self, before: str) -> None:
+        try:
+            old = [s for s in list_snapshots(self.store) if not s.is_current]
+        except OSError as error:  # the build is done all the same
+            _LOG.warning("%s: the snapshots could not be listed: %s", self.location, error)
+            return
+        _LOG.info(
+            "%s: snapshot %s is current and replaces %s; %s still on disk: prune() removes those "
+            "that are not in use",
+            *(self.location, self.manifest.snapshot, before, format_snapshots(old)),
+        )
 
     def _check_is_whole(self, manifest: Manifest) -> None:
         """Raise if files are missing: pruned meanwhile, or written where this process sees none."""

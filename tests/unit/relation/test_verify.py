@@ -57,7 +57,7 @@ def test_intact(request: pytest.FixtureRequest, which: str) -> None:
 
 @pytest.mark.parametrize("kind", ["codes", "data", "pages"])
 def test_damage_is_named_and_the_rest_is_still_read(relation: ss.Relation, kind: str) -> None:
-    list(ss.join([pa.record_batch({"id": [1]})], relation, algorithm="resident"))  # checked once
+    assert relation.verify(), "this process has now checked all pages"
     damaged = []
     for path in (Path(relation.location) / "snapshots" / relation.snapshot).glob(f"*.{kind}"):
         content = bytearray(path.read_bytes())
