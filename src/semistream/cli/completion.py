@@ -69,7 +69,8 @@ def _plain(text: str) -> str:
     'budget - a size, or a share such as 5%'
     """
     first = text.replace("%%", "%").partition(";")[0].partition(" (default")[0]
-    return re.sub(r"[\\[\\]'\"`$\\\\]", "", first.replace(": ", " - ").replace(":", " "))
+    spaced = first.replace(": ", " - ").replace(":", " ").replace("'", "’")
+    return re.sub(r"""[\[\]"`$\\]""", "", spaced)
 
 
 def _bash(whole: _Command) -> str:
@@ -82,13 +83,16 @@ def _bash(whole: _Command) -> str:
         outer, _, last = name.rpartition(" ")
         lines.append(f'            "{outer} {last}") command="{name}" ;;')
     lines += ["        esac", "    done", '    case "$command $previous" in']
+    any_value = []
     for command in whole.walk():
         for option in command.options:
-            if option.takes_value:
-                name = f'"{" ".join(command.words)} {option.name}"'
+            name = f'"{" ".join(command.words)} {option.name}"'
+            if option.values:
                 values = f'$(compgen -W "{" ".join(option.values)}" -- "$word")'
-                reply = f"COMPREPLY=({values if option.values else ''})"
-                lines.append(f"        {name}) {reply}; return ;;")
+                lines.append(f"        {name}) COMPREPLY=({values}); return ;;")
+            elif option.takes_value:
+                any_value.append(name)
+    lines.append(f"        {'|'.join(any_value)}) return ;;")
     lines += ["    esac", '    case "$command" in']
     for command in whole.walk():
         inner = [c.words[-1] for c in command.inner]
