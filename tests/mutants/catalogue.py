@@ -356,6 +356,20 @@ MUTANTS = (
         "DEFAULT_PARTITIONS",
         ("tests/unit/relation/test_build.py",),
     ),
+    Mutant(
+        "leases: a reader makes the folder that it does not see",
+        "relation/leases.py",
+        "check_is_seen(store)  # before",
+        "pass  # before",
+        ("tests/unit/relation/test_places.py::test_a_folder_that_a_task_does_not_see",),
+    ),
+    Mutant(
+        "places: the endpoint of the environment is not used",
+        "relation/places.py",
+        "options = {name: value for name, value in defaults.items() if value} | options",
+        "pass",
+        ("tests/unit/relation/test_places.py::test_s3_of_the_environment",),
+    ),
     # relation: verify
     Mutant(
         "verify: pages that do not ascend from one piece to the next are not seen",

@@ -88,7 +88,8 @@ def _remove_dead_folders() -> None:
     temporary = LocalStore(storage.disk, tempfile.gettempdir())
     try:
         for entry in temporary.entries(""):
-            if entry.name.startswith(_PREFIX) and _is_dead(temporary, entry):
+            is_ours = entry.is_folder and entry.name.startswith(_PREFIX)
+            if is_ours and _is_dead(temporary, entry):
                 temporary.remove(entry.name)
     except OSError as error:  # this build needs none of them
         _LOG.warning("temporary files of an earlier build could not be removed: %s", error)
