@@ -190,10 +190,12 @@ def add_completion(commands: Commands, whole: Callable[[], argparse.ArgumentPars
     completion = commands.add_parser(
         "completion",
         help="print a script that lets a shell complete commands and options",
-        description="Prints a completion script. To use it in new shells:\n\n"
-        "  bash   echo 'eval \"$(semistream completion bash)\"' >> ~/.bashrc\n"
-        "  zsh    echo 'eval \"$(semistream completion zsh)\"' >> ~/.zshrc   (after compinit)\n"
-        "  fish   semistream completion fish > ~/.config/fish/completions/semistream.fish",
+        description="Prints a completion script. For all new shells, write it to a file:\n\n"
+        "  bash   semistream completion bash > \\\n"
+        "             ~/.local/share/bash-completion/completions/semistream\n"
+        '  zsh    semistream completion zsh > "${fpath[1]}/_semistream"\n'
+        "  fish   semistream completion fish > ~/.config/fish/completions/semistream.fish\n\n"
+        'For this shell only: eval "$(semistream completion bash)"',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     completion.add_argument("shell", choices=SHELLS, help="the shell")

@@ -110,7 +110,9 @@ def _zsh(whole: _Command) -> str:
     lines = ["#compdef semistream", ""]
     for command in whole.walk():
         lines += _zsh_function(command)
-    return "\n".join([*lines, "compdef _semistream semistream", ""])
+    # In a folder of `fpath` the file is run as the function; `eval` and `source` only define it.
+    lines += ["if [[ $funcstack[1] == _semistream ]]; then", '    _semistream "$@"', "else"]
+    return "\n".join([*lines, "    compdef _semistream semistream", "fi", ""])
 
 
 def _zsh_function(command: _Command) -> list[str]:

@@ -35,6 +35,7 @@ WRONG = 1  # exit code
 # The lines of a log that name an error, of Python or of Spark, without its class in the JVM.
 _TELLING = re.compile(r"(Caused by: |\s*)(\w+|pyspark\S+|java\.io\.\w+)(Error|Exception): \S")
 _SPARK_S = 180  # a session that takes longer to start is wrong
+_MEMINFO = Path("/proc/meminfo")
 _LEAST_MEMORY = 1 << 30
 _LEAST_SHARED = 64 << 20  # what a container has by default is not more
 _LEAST_FREE = 1 << 30
@@ -88,7 +89,12 @@ def check_python() -> Iterator[Finding]:
     """Check the versions of Python and the packages against those that we need."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("Python", "ok", f"{version}, {sys.executable}")
-    for requirement in metadata.requires("semistream") or []:
+    try:
+        requirements = metadata.requires("semistream") or []
+    except metadata.PackageNotFoundError:
+        requirements = []
+        yield Finding("packages", "note", "not compared: semistream is not installed by pip here")
+    for requirement in requirements:
         needed, _, marker = requirement.partition(";")
         if not marker or "spark" in marker:
             yield check_package(needed, is_optional=bool(marker))
@@ -214,6 +220,9 @@ def check_worker(worker: dict[str, Any], local: str | None) -> Iterator[Finding]
 
 def check_memory() -> Iterator[Finding]:
     """Check memory, with the limit of a container, and shared memory."""
+    if not _MEMINFO.exists():
+        yield Finding("memory", "note", f"not known: there is no {_MEMINFO}")
+        return
     free, total = _memory()
     text = f"{format_bytes(free)} of {format_bytes(total)} available"
     if free < _LEAST_MEMORY:
@@ -233,7 +242,7 @@ def check_memory() -> Iterator[Finding]:
 
 def _memory() -> tuple[int, int]:
     """Return available and total memory, in bytes; a container's limit counts as its total."""
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    fields = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
     total, free = (1024 * int(fields[n].split()[0]) for n in ("MemTotal", "MemAvailable"))
     group = Path("/sys/fs/cgroup")
     for limit, used in (

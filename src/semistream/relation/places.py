@@ -103,6 +103,7 @@ def _unknown(location: str, scheme: str) -> OptionError:
     )
 
 
+_AZURE_DOMAIN = "core.windows.net"
 _AZURE_FORM = "abfss://container@account.dfs.core.windows.net/path"
 _INSTEAD = {
     **dict.fromkeys(("wasb", "wasbs", "adl", "az", "azure"), f"write {_AZURE_FORM}"),
@@ -240,12 +241,15 @@ def _azure(parts: SplitResult) -> tuple[fs.FileSystem, str]:
     if options["account_key"]:
         options["sas_token"] = None  # Arrow takes one of them
     endpoint = known.get("BlobEndpoint")
-    if endpoint:
-        address = urlsplit(endpoint)
-        for service in ("blob", "dfs"):
+    domain = host.partition(".dfs.")[2] or known.get("EndpointSuffix") or _AZURE_DOMAIN
+    address = urlsplit(endpoint or f"https://{account}.blob.{domain}/")
+    for service in ("blob", "dfs"):
+        if endpoint:
             options[f"{service}_storage_authority"] = address.netloc
             options[f"{service}_storage_scheme"] = address.scheme
-    ask(endpoint or f"https://{account}.blob.core.windows.net/", "AZURE_STORAGE_CONNECTION_STRING")
+        elif domain != _AZURE_DOMAIN:
+            options[f"{service}_storage_authority"] = f".{service}.{domain}"
+    ask(address.geturl(), "the URI or AZURE_STORAGE_CONNECTION_STRING")
     given = tuple(sorted((name, value) for name, value in options.items() if value))
     return _connect("AzureFileSystem", given), f"{container}{unquote(parts.path)}".rstrip("/")
 

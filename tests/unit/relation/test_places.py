@@ -135,6 +135,18 @@ def test_azure(answers: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch) 
     ]
 
 
+def test_azure_of_other_clouds(
+    answers: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "a2V5")
+    places.find("abfss://space@onelake.dfs.fabric.microsoft.com/products.rel")
+    places.find("abfss://lake@shop.dfs.core.chinacloudapi.cn/products.rel")
+    assert [url for url, _ in answers] == [
+        "https://onelake.blob.fabric.microsoft.com/",
+        "https://shop.blob.core.chinacloudapi.cn/",
+    ]
+
+
 @pytest.mark.parametrize("server", ["closed", "silent"])
 @pytest.mark.parametrize("store", ["s3", "s3a", "gs", "abfss"])
 def test_a_store_that_does_not_answer_fails_within_seconds(
