@@ -359,7 +359,7 @@ MUTANTS = (
     Mutant(
         "leases: a reader makes the folder that it does not see",
         "relation/leases.py",
-        "check_is_seen(store)  # before",
+        "check_is_seen(store, CURRENT)  # before",
         "pass  # before",
         ("tests/unit/relation/test_places.py::test_a_folder_that_a_task_does_not_see",),
     ),

@@ -96,7 +96,7 @@ def check_python() -> Iterator[Finding]:
         yield Finding("packages", "note", "not compared: semistream is not installed by pip here")
     for requirement in requirements:
         needed, _, marker = requirement.partition(";")
-        if not marker or "spark" in marker:
+        if not marker or 'extra == "spark"' in marker:
             yield check_package(needed, is_optional=bool(marker))
 
 
@@ -162,6 +162,7 @@ def check_spark(master: str | None, place: str | None) -> Iterator[Finding]:
         yield Finding("Spark", "wrong", "was not started, because it needs Java")
         return
     local = _local_path(place)
+    print(f"starting Spark on {master} …", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="semistream-doctor-") as folder:
         command = [sys.executable, "-m", "semistream.spark.probe", master, local or ""]
         try:

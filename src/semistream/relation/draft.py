@@ -78,7 +78,7 @@ class Draft:
     def resume(cls, location: str, manifest: Manifest) -> "Draft":
         """Return a draft that another process started and will publish."""
         store = Store.at(location)
-        check_is_seen(store)
+        check_is_seen(store, snapshot_path(manifest.snapshot))
         return cls(location, store, manifest)
 
     @property

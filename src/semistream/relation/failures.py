@@ -69,18 +69,18 @@ def pruned(store: Store, snapshot: str, refusal: str = "") -> SnapshotPrunedErro
     )
 
 
-def check_is_seen(store: Store) -> None:
-    """Raise if the folder of a relation that was opened is not there for this process.
+def check_is_seen(store: Store, name: str) -> None:
+    """Raise if a file or folder of a relation that was opened is not there for this process.
 
     On a cluster that is the mistake of a local path: only the driver has the folder.
     """
     with explained(f"looking for the relation {store.root!r}"):
-        is_missing = store.is_local and not store.exists("")
+        is_missing = store.is_local and not store.exists(name)
     if is_missing:
         raise RelationNotFoundError(
-            f"{store.root!r} is not on this machine ({socket.gethostname()}), though the relation "
-            f"was opened or built there. {_SHARED}. If this is the same machine, the folder was "
-            "deleted or moved: build the relation again, or correct the path"
+            f"the relation {store.root!r} is not on this machine ({socket.gethostname()}), though "
+            f"it was opened or built elsewhere. {_SHARED}. If this is the same machine, the folder "
+            "was deleted or moved: build the relation again, or correct the path"
         )
 
 

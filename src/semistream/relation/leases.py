@@ -47,7 +47,7 @@ from uuid import uuid4
 from weakref import WeakSet
 
 from semistream.relation.failures import check_is_seen, explained, pruned
-from semistream.relation.layout import MANIFEST, snapshot_path
+from semistream.relation.layout import CURRENT, MANIFEST, snapshot_path
 from semistream.relation.storage import Store
 
 LEASES = "leases"
@@ -350,7 +350,7 @@ def hold_for_reading(store: Store, snapshot: str) -> Hold:
     """Register this process as a reader of a snapshot, or raise if it was pruned meanwhile."""
     hold = _keeper.find(store, snapshot)
     if hold is None:
-        check_is_seen(store)  # before the lease, which would make the folder
+        check_is_seen(store, CURRENT)  # before the lease, which would make the folder
         lease = Lease(store, snapshot, "read")
         lease.try_write()
         try:

@@ -238,6 +238,9 @@ def test_a_folder_that_a_task_does_not_see(tmp_path: Path) -> None:
     with pytest.raises(RelationNotFoundError, match="every executor needs to see the folder"):
         relation.reader(["text"])
     assert not Path(relation.location).exists(), "no lease has made the folder"
+    Path(relation.location).mkdir()  # such as where a volume would be mounted
+    with pytest.raises(RelationNotFoundError, match="every executor needs to see the folder"):
+        relation.reader(["text"])
 
 
 def test_a_draft_that_a_task_does_not_see(tmp_path: Path) -> None:
