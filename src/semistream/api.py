@@ -50,7 +50,7 @@ def build_relation(
     location: str | os.PathLike[str],
     *,
     key: str | Sequence[str],
-    partitions: int = build.DEFAULT_PARTITIONS,
+    partitions: int | None = None,
     page_size: int | str = build.DEFAULT_PAGE_BYTES,
     order: Order = "key",
     sample: Any = None,
@@ -60,7 +60,8 @@ def build_relation(
 
     `source` is a Spark DataFrame, an Arrow table or batch reader, any object that exports an Arrow
     stream (a Polars frame, a DuckDB result), or the path of a Parquet or CSV file or folder.
-    `partitions` is the number of Spark tasks that will share the join. Rows whose key is null match
+    `partitions` is the number of Spark tasks that will share the join; without it a rebuild keeps
+    the number that the relation has, and a new relation gets 8. Rows whose key is null match
     nothing and are left out; duplicate keys are kept. `progress` is called with the number of
     rows read so far; Spark builds do not call it.
 
@@ -76,7 +77,9 @@ def build_relation(
     3
     >>> folder.cleanup()
     """
-    options = build.BuildOptions(key, partitions, page_size, order, sample)
+    options = build.BuildOptions.for_place(
+        location, key, partitions, page_size=page_size, order=order, sample=sample
+    )
     if is_spark_frame(source):
         from semistream.spark.build import build_from_dataframe
 

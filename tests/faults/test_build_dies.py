@@ -51,16 +51,29 @@ def old(location: Path) -> ss.Relation:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_killed(location: Path, old: ss.Relation, stage: str, tmp_path: Path) -> None:
+def test_killed(
+    location: Path,
+    old: ss.Relation,
+    stage: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     died = run(location, stage, temporary=tmp_path)
     assert died.returncode == -signal.SIGKILL, died.stderr
     check_is_old(location, old)
     assert len(list((location / "snapshots").iterdir())) == 2
+    assert len(spooled(tmp_path)) == (stage == "spooling")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     new = ss.build_relation(OLD[:1], location, key="id")
     assert ss.Relation.open(location) == new
-    new.prune(grace=0)
-    assert [path.name for path in (location / "snapshots").iterdir()] == [new.snapshot]
+    kept = sorted(path.name for path in (location / "snapshots").iterdir())
+    assert kept == [old.snapshot, new.snapshot], "the next build removes what the killed one left"
+    assert spooled(tmp_path) == []
     assert not (location / "leases").exists()
+
+
+def spooled(folder: Path) -> list[Path]:
+    return list(folder.glob("semistream-build-*"))
 
 
 def test_killed_before_there_was_a_relation(location: Path) -> None:
@@ -68,6 +81,26 @@ def test_killed_before_there_was_a_relation(location: Path) -> None:
     assert died.returncode == -signal.SIGKILL, died.stderr
     with pytest.raises(RelationNotFoundError):
         ss.Relation.open(location)
+    new = ss.build_relation(OLD, location, key="id")
+    assert [path.name for path in (location / "snapshots").iterdir()] == [new.snapshot]
+
+
+def test_a_build_that_runs_is_not_left_over(location: Path, old: ss.Relation) -> None:
+    """Nor are its temporary files, nor a snapshot that is newer because someone went back."""
+    seen = []
+
+    def other_build(_: int) -> None:
+        if not seen:
+            seen.append(ss.build_relation(OLD[:1], location, key="id", partitions=1))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "SPOOL_BYTES", 1)
+        new = ss.build_relation(OLD, location, key="id", progress=other_build)
+    assert seen
+    assert new.snapshots() == sorted([old.snapshot, seen[0].snapshot, new.snapshot])
+    (location / "CURRENT").write_text(old.snapshot)
+    last = ss.build_relation(OLD, location, key="id")
+    assert last.snapshots()[:-1] == sorted([old.snapshot, seen[0].snapshot, new.snapshot])
 
 
 def test_what_died_is_no_snapshot(location: Path, old: ss.Relation) -> None:

@@ -98,7 +98,7 @@ def whole(kept: ForgetfulDisk) -> str:
     try:
         relation = ss.Relation.open(PLACE)
     except RelationNotFoundError as error:
-        return "none" if "has no CURRENT file" in str(error) else "CURRENT names what is not there"
+        return "none" if "is not a relation" in str(error) else "CURRENT names what is not there"
     name = "old" if relation.row_count == OLD.num_rows else "new"
     assert holds(relation, OLD if name == "old" else NEW)
     return name

@@ -317,8 +317,8 @@ MUTANTS = (
     Mutant(
         "leases: a snapshot in use is pruned",
         "relation/leases.py",
-        "elif kind in kinds:",
-        'elif kind == "prune":',
+        "elif lease.kind in kinds:",
+        'elif lease.kind == "prune":',
         ("tests/unit/relation/test_leases.py::test_what_a_join_reads_is_kept",),
     ),
     Mutant(
@@ -334,6 +334,56 @@ MUTANTS = (
         'not self.refusal and self.others("prune")',
         "False",
         ("tests/unit/relation/test_prune.py::test_a_reader_waits_for_a_prune_that_goes_on",),
+    ),
+    Mutant(
+        "prune: a newer snapshot that someone went back from is taken for left over",
+        "relation/prune.py",
+        "snapshot > current and leases.has_dead_build(store, snapshot, now)",
+        "snapshot > current",
+        ("tests/faults/test_build_dies.py::test_a_build_that_runs_is_not_left_over",),
+    ),
+    Mutant(
+        "spool: the folder of a build that runs is removed by the next",
+        "relation/spoolfiles.py",
+        ".is_gone()",
+        ".pid > 0",
+        ("tests/faults/test_build_dies.py::test_a_build_that_runs_is_not_left_over",),
+    ),
+    Mutant(
+        "build: a rebuild does not keep the partitions",
+        "relation/build.py",
+        "partitions_at(location) or DEFAULT_PARTITIONS",
+        "DEFAULT_PARTITIONS",
+        ("tests/unit/relation/test_build.py",),
+    ),
+    Mutant(
+        "leases: a reader makes the folder that it does not see",
+        "relation/leases.py",
+        "check_is_seen(store, CURRENT)  # before",
+        "pass  # before",
+        ("tests/unit/relation/test_places.py::test_a_folder_that_a_task_does_not_see",),
+    ),
+    Mutant(
+        "places: the endpoint of the environment is not used",
+        "relation/places.py",
+        "options = {name: value for name, value in defaults.items() if value} | options",
+        "pass",
+        ("tests/unit/relation/test_places.py::test_s3_of_the_environment",),
+    ),
+    # relation: verify
+    Mutant(
+        "verify: pages that do not ascend from one piece to the next are not seen",
+        "relation/verify.py",
+        "ascends[0] = codes[0] >= self._last",
+        "pass",
+        ("tests/unit/relation/test_verify.py::test_codes_in_a_wrong_place",),
+    ),
+    Mutant(
+        "verify: what was read before is not read again",
+        "relation/verify.py",
+        "reader.check_again()",
+        "pass",
+        ("tests/unit/relation/test_verify.py::test_damage_is_named_and_the_rest_is_still_read",),
     ),
     # keys, columns, memory
     Mutant(

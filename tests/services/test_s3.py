@@ -6,17 +6,21 @@ from typing import Any
 import boto3
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from moto.server import ThreadedMotoServer
 
 import semistream as ss
+from semistream.cli.main import main
 from semistream.errors import (
+    BuildError,
     CommitError,
     CorruptRelationError,
     RelationNotFoundError,
     SnapshotPrunedError,
 )
-from semistream.relation.storage import ArrowStore
+from semistream.relation import places
+from semistream.relation.storage import ArrowStore, Store
 from semistream.testing import same_rows
 from tests.oracle import duckdb_join
 
@@ -197,3 +201,55 @@ def test_a_shortened_object_is_reported(server: str) -> None:
     client(server).put_object(Bucket=BUCKET, Key=key, Body=body[:-8])
     with pytest.raises(CorruptRelationError, match="key codes"):
         joined(relation, "meshjoin")
+
+
+def test_all_from_the_environment(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with the vendor's tools: the endpoint is in a variable, and Spark's s3a is the same."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    client(server).create_bucket(Bucket="sources")
+    pq.write_table(PRODUCTS, "sources/products.parquet", filesystem=Store.at("s3://x").filesystem)
+    built = ss.build_relation("s3a://sources/", f"s3a://{BUCKET}/plain.rel", key="id", partitions=1)
+    opened = ss.Relation.open(f"s3://{BUCKET}/plain.rel")
+    assert opened.manifest == built.manifest
+    assert same_rows(joined(opened, "meshjoin"), duckdb_join(SALES, PRODUCTS, on="id"))
+
+
+def test_a_bucket_that_is_not_there(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    with pytest.raises(BuildError, match="no-such-bucket"):
+        ss.build_relation(PRODUCTS, "s3://no-such-bucket/r.rel", key="id")
+
+
+def test_the_region_of_a_bucket_is_asked_for(server: str) -> None:
+    region = {"LocationConstraint": "eu-west-1"}
+    client(server).create_bucket(Bucket="in-europe", CreateBucketConfiguration=region)
+    assert places.ask(f"{server}/in-europe", "AWS_REGION")["x-amz-bucket-region"] == "eu-west-1"
+
+
+def test_doctor_checks_access(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    assert main(["doctor", f"s3://{BUCKET}/doctor.rel", "--no-spark"]) == 0
+    assert f"ok     place         s3://{BUCKET}/doctor.rel: wrote in" in capsys.readouterr().out
+    assert [key for key in objects(server, "doctor.rel") if not key.endswith("/")] == []
+    assert main(["doctor", "s3://no-such-bucket/doctor.rel", "--no-spark"]) == 1
+    assert "no file can be written at s3://no-such-bucket" in capsys.readouterr().out
+
+
+def test_info_and_verify(server: str) -> None:
+    relation = ss.build_relation(PRODUCTS, uri(server, "info.rel"), key="id", partitions=2)
+    (snapshot,) = relation.info().snapshots
+    stored = client(server).list_objects_v2(Bucket=BUCKET, Prefix="info.rel/snapshots/")
+    assert snapshot.size_bytes == sum(entry["Size"] for entry in stored["Contents"])
+    assert relation.verify()
+
+
+def test_a_killed_builds_objects_are_removed_by_the_next_build(server: str) -> None:
+    where = uri(server, "killed.rel")
+    old = ss.build_relation(PRODUCTS, where, key="id", partitions=1)
+    left = "killed.rel/snapshots/20240229T120000000000-0123abcd/part-00000-0.data"
+    client(server).put_object(Bucket=BUCKET, Key=left, Body=b"x")
+    new = ss.build_relation(PRODUCTS, where, key="id")
+    assert left not in objects(server, "killed.rel")
+    assert new.snapshots() == [old.snapshot, new.snapshot]

@@ -61,7 +61,8 @@ def test_join_options_have_the_defaults_of_join() -> None:
 def test_build_options_have_the_defaults_of_build_relation() -> None:
     parameters = inspect.signature(ss.build_relation).parameters
     options = BuildOptions("id")
-    for name in ("partitions", "page_size", "order", "sample"):
+    assert parameters["partitions"].default is None, "a rebuild keeps those that there are"
+    for name in ("page_size", "order", "sample"):
         assert parameters[name].default == getattr(options, name)
 
 

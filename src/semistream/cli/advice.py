@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from semistream.advice.calibration import Calibration, calibrate, store, usual_spec
 from semistream.advice.explain import explain
+from semistream.cli.progress import Progress
 from semistream.errors import OptionError
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.relation import Relation
@@ -24,19 +24,13 @@ def run_calibrate(location: str, columns: list[str] | None, as_json: bool) -> in
     """Measure the cost factors of this machine for a relation, keep them and show them."""
     relation = Relation.open(location)
     spec = usual_spec(relation, columns)
-    console = Console(stderr=as_json)
-    bar = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*bar, console=console) as progress:
-        task = progress.add_task("calibrating", total=None)
-        calibration = calibrate(
-            relation,
-            spec,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
-        )
+    with Progress("calibrating", lambda runs: f"{runs:,.0f}", "runs") as progress:
+        calibration = calibrate(relation, spec, progress=progress.update)
     path = store(calibration, relation, spec)
     if as_json:
         print(path.read_text())
     else:
+        console = Console()
         _show(calibration, console)
         console.print(f"kept in {path}")
     return 0

@@ -43,7 +43,7 @@ def run_bench_model(rows: int, device: str, quick: bool, out: Path | None) -> in
     emulated = None if device == "real" else device
     with (
         tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder,
-        Progress(console=console) as progress,
+        Progress(console=Console(stderr=True)) as progress,
     ):
         bench = Bench.build(Path(folder), rows, emulated)
         if emulated is None:

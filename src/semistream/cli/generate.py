@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pyarrow as pa
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from semistream.cli.progress import Progress
 from semistream.errors import OptionError, did_you_mean
 from semistream.workload.arrivals import Arrivals, Bursty, Intermittent, Steady
 from semistream.workload.base import CHUNK_ROWS, Workload
@@ -50,21 +50,15 @@ def run_generate(options: GenerateOptions) -> int:
     """Write the relation, the stream or both, and print a summary."""
     _check(options)
     workload = _workload(options)
-    console = Console()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} rows, {task.fields[speed]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress, _Stop() as stop:
-        said = []
+    with _Stop() as stop:
         if options.relation_out is not None:
-            said.append(_write_relation(workload, options.relation_out, _Bar(progress, "relation")))
+            with _Bar("relation") as bar:
+                said = _write_relation(workload, options.relation_out, bar)
+            print(said)
         if options.out is not None:
-            said.append(_write_stream(workload, options, stop, _Bar(progress, "stream")))
-    for line in said:
-        console.print(line, soft_wrap=True)
+            with _Bar("stream") as bar:
+                said = _write_stream(workload, options, stop, bar)
+            print(said)
     return 0
 
 
@@ -184,21 +178,27 @@ def _arrivals(options: GenerateOptions, rate: float) -> Arrivals:
 
 
 class _Bar:
-    """One line of progress."""
+    """One line of progress, in rows."""
 
-    def __init__(self, progress: Progress, name: str) -> None:
-        self._progress = progress
-        self._task: TaskID = progress.add_task(name, total=None, speed="")
+    def __init__(self, name: str) -> None:
+        self._progress = Progress(name, lambda rows: f"{rows:,.0f}", "rows")
+        self._rows = 0  # so far
+        self._total: int | None = None  # None if it is unknown
+
+    def __enter__(self) -> "_Bar":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._progress.__exit__(*error)
 
     def expect(self, rows: int | None) -> None:
         """Set the number of rows; None if it is unknown."""
-        self._progress.update(self._task, total=rows)
+        self._total = rows
 
     def add(self, rows: int) -> None:
         """Count rows that are done."""
-        self._progress.update(self._task, advance=rows)
-        speed = self._progress.tasks[self._task].speed
-        self._progress.update(self._task, speed=f"{speed:,.0f}/s" if speed else "")
+        self._rows += rows
+        self._progress.update(self._rows, self._total)
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches and count their rows."""

@@ -3,23 +3,34 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+from semistream.cli.arguments import (
+    RELATION,
+    WITH_DEFAULTS,
+    Commands,
+    add_build,
+    add_completion,
+    add_doctor,
+    add_info,
+    add_prune,
+    add_verify,
+)
 from semistream.errors import SemistreamError
-from semistream.relation.build import DEFAULT_PAGE_BYTES, DEFAULT_PARTITIONS, BuildOptions
 from semistream.relation.device import DEVICES
 from semistream.version import __version__
 
-_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-_WITH_DEFAULTS = argparse.ArgumentDefaultsHelpFormatter
-_RELATION = "the relation: a path, or a URI such as s3://…"
+_EXIT_CODES = (
+    "exit codes: 0 done and well; 1 verify found damage, or doctor something wrong; 2 the command "
+    "could not run, for the reason that it prints; 130 interrupted"
+)
 _COLUMNS = "columns that the join adds, separated by commas"
 _SEED = "the same seed gives the same rows"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that a user can correct are printed without a traceback."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
     except SemistreamError as error:
@@ -30,28 +41,35 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    whole = argparse.ArgumentParser(
         prog="semistream",
         description="Join a fast stream with a master table too big for memory, within a budget.",
+        epilog=_EXIT_CODES,
     )
-    parser.add_argument("--version", action="version", version=f"semistream {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    whole.add_argument("--version", action="version", version=f"semistream {__version__}")
+    commands = whole.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
-    _add_build(commands)
+    add_build(commands)
+    add_info(commands)
+    add_verify(commands)
+    add_prune(commands)
+    add_doctor(commands)
     _add_generate(commands)
     _add_calibrate(commands)
     _add_explain(commands)
     _add_bench(commands)
     _add_lab(commands)
-    return parser
+    add_completion(commands, parser)
+    return whole
 
 
-def _add_demo(commands: _Commands) -> None:
+def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser(
         "demo",
         help="enrich a bursty sales stream on Spark, check every row, compare with plain Spark",
-        formatter_class=_WITH_DEFAULTS,
+        formatter_class=WITH_DEFAULTS,
     )
     demo.add_argument("--rows", type=int, default=8_000_000, help="rows of the product master")
     demo.add_argument("--sales", type=int, default=4_000_000, help="rows of the sales stream")
@@ -70,54 +88,7 @@ def _run_demo(arguments: argparse.Namespace) -> int:
     return run_demo(DemoOptions(**_options(arguments)))
 
 
-def _add_build(commands: _Commands) -> None:
-    build = commands.add_parser(
-        "build",
-        help="build a relation from Parquet or CSV, without Spark",
-        formatter_class=_WITH_DEFAULTS,
-    )
-    build.add_argument("source", help="a Parquet or CSV file or folder")
-    build.add_argument("relation", help=_RELATION)
-    build.add_argument("--key", required=True, help="key columns, separated by commas")
-    build.add_argument(
-        "--partitions",
-        type=int,
-        default=DEFAULT_PARTITIONS,
-        help="number of Spark tasks that share the join",
-    )
-    build.add_argument(
-        "--page-size", default=str(DEFAULT_PAGE_BYTES), help="most bytes of a page, such as 64KiB"
-    )
-    build.add_argument(
-        "--order",
-        default="key",
-        metavar="{key,frequency}",
-        help="order of the rows: by key, or with the rows that the stream requests most in front, "
-        "on pages that a join can keep in memory; frequency needs --sample",
-    )
-    build.add_argument(
-        "--sample",
-        metavar="PATH",
-        help="a Parquet or CSV file or folder with some rows of the stream, to count how often "
-        "each key is requested; it needs the key columns, named as in --key",
-    )
-    build.set_defaults(run=_run_build)
-
-
-def _run_build(arguments: argparse.Namespace) -> int:
-    from semistream.cli.build import run_build
-
-    options = BuildOptions(
-        arguments.key.split(","),
-        arguments.partitions,
-        arguments.page_size,
-        arguments.order,
-        arguments.sample,
-    )
-    return run_build(arguments.source, arguments.relation, options)
-
-
-def _add_generate(commands: _Commands) -> None:
+def _add_generate(commands: Commands) -> None:
     generate = commands.add_parser(
         "generate",
         help="write a workload: its relation, and its stream as files or to Kafka, also paced",
@@ -169,7 +140,7 @@ def _run_generate(arguments: argparse.Namespace) -> int:
     return run_generate(GenerateOptions(**_options(arguments)))
 
 
-def _add_calibrate(commands: _Commands) -> None:
+def _add_calibrate(commands: Commands) -> None:
     calibrate = commands.add_parser(
         "calibrate",
         help="measure the cost factors of this machine for a relation, in half a minute",
@@ -177,7 +148,7 @@ def _add_calibrate(commands: _Commands) -> None:
         "step. explain and auto use the result, which is stored for this host by device and "
         "schema.",
     )
-    calibrate.add_argument("relation", help=_RELATION)
+    calibrate.add_argument("relation", help=RELATION)
     calibrate.add_argument("--columns", help=_COLUMNS)
     calibrate.add_argument("--json", action="store_true", help="print the stored factors as JSON")
     calibrate.set_defaults(run=_run_calibrate)
@@ -189,13 +160,13 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
     return run_calibrate(arguments.relation, _names(arguments.columns), arguments.json)
 
 
-def _add_explain(commands: _Commands) -> None:
+def _add_explain(commands: Commands) -> None:
     explain = commands.add_parser(
         "explain",
         help="predict what a budget gives: rate of each algorithm, split, least sufficient budget",
-        formatter_class=_WITH_DEFAULTS,
+        formatter_class=WITH_DEFAULTS,
     )
-    explain.add_argument("relation", help=_RELATION)
+    explain.add_argument("relation", help=RELATION)
     explain.add_argument("--memory", default="64MB", help="budget: a size, or a share such as 5%%")
     explain.add_argument("--rate", type=float, help="tuples per second that arrive")
     skew = explain.add_mutually_exclusive_group()
@@ -230,11 +201,11 @@ def _run_explain(arguments: argparse.Namespace) -> int:
     )
 
 
-def _add_bench(commands: _Commands) -> None:
+def _add_bench(commands: Commands) -> None:
     bench = commands.add_parser(
         "bench",
         help="measure the errors of the cost models",
-        formatter_class=_WITH_DEFAULTS,
+        formatter_class=WITH_DEFAULTS,
     )
     bench.add_argument(
         "what",
@@ -259,7 +230,7 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     return run_bench_model(arguments.rows, arguments.device, arguments.quick, arguments.out)
 
 
-def _add_lab(commands: _Commands) -> None:
+def _add_lab(commands: Commands) -> None:
     lab = commands.add_parser(
         "lab",
         help="reproduce the papers' figures and check their claims",
@@ -272,7 +243,7 @@ def _add_lab(commands: _Commands) -> None:
     run = actions.add_parser(
         "run",
         help="reproduce figures",
-        formatter_class=_WITH_DEFAULTS,
+        formatter_class=WITH_DEFAULTS,
         description="Writes a CSV file, a PNG and an SVG picture and the verdicts of each figure, "
         "and one page of all of them.",
     )

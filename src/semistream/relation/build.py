@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 from pyarrow import dataset
 
 from semistream.columns import total_bytes
-from semistream.errors import ColumnError, OptionError, did_you_mean
+from semistream.errors import (
+    ColumnError,
+    CorruptRelationError,
+    OptionError,
+    RelationFormatError,
+    RelationNotFoundError,
+    did_you_mean,
+)
 from semistream.keys import check_same_type
 from semistream.plain import plain_batches
 from semistream.relation.draft import Draft
@@ -63,6 +70,22 @@ class BuildOptions:
             raise OptionError(f"partitions must be at least 1; got {self.partitions}")
         _check_order(self.order, self.sample)
 
+    @classmethod
+    def for_place(
+        cls,
+        location: str | os.PathLike[str],
+        key: str | Sequence[str],
+        partitions: int | None = None,
+        **others: Any,
+    ) -> "BuildOptions":
+        """Return the options of a build at a place.
+
+        Without a number of `partitions`, a rebuild keeps those that the relation has.
+        """
+        if partitions is None:
+            partitions = partitions_at(location) or DEFAULT_PARTITIONS
+        return cls(key, partitions, **others)
+
     @property
     def key_columns(self) -> tuple[str, ...]:
         """The names of the key columns."""
@@ -76,6 +99,14 @@ class BuildOptions:
     def start(self, location: str | os.PathLike[str], schema: pa.Schema) -> Draft:
         """Return the draft of a snapshot with these options, for rows of this schema."""
         return Draft.start(location, schema, self.key_columns, self.page_bytes, self.order)
+
+
+def partitions_at(location: str | os.PathLike[str]) -> int | None:
+    """Return the number of partitions of the relation at a place; None if none can be opened."""
+    try:
+        return Relation.open(location).partition_count
+    except (RelationNotFoundError, CorruptRelationError, RelationFormatError):
+        return None  # a build there makes a new one, or replaces a damaged one
 
 
 def build_relation(
@@ -95,8 +126,12 @@ def build_snapshot(
     location: str | os.PathLike[str],
     options: BuildOptions,
     progress: Callable[[int], None] | None = None,
+    writing: Callable[[int], None] | None = None,
 ) -> Relation:
-    """Build a snapshot from any source that needs no Spark, and return it opened."""
+    """Build a snapshot from any source that needs no Spark, and return it opened.
+
+    `progress` is called with the rows read so far, then `writing` with the rows written so far.
+    """
     reader = open_source(source)
     draft = options.start(location, reader.schema)
     candidates = None if options.sample is None else count_sample(draft.manifest, options.sample)
@@ -107,7 +142,11 @@ def build_snapshot(
             if progress:
                 progress(spool.row_count)
         hot = spool.choose_hot()
-        infos = [_write_partition(draft, p, spool.take(p), hot) for p in range(options.partitions)]
+        infos: list[PartitionInfo] = []
+        for partition in range(options.partitions):
+            infos.append(_write_partition(draft, partition, spool.take(partition), hot))
+            if writing:
+                writing(sum(info.row_count for info in infos))
         return draft.publish(infos, spool.null_keys)
 
 

@@ -6,6 +6,7 @@ that step removes its files. From that step on no file is removed, even after an
 snapshot may be the current one.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,8 @@ from semistream.columns import plain_schema
 from semistream.errors import BuildError, ColumnError, CommitError, did_you_mean
 from semistream.keys import KeyCoder
 from semistream.relation import leases
-from semistream.relation.failures import remedy, said
+from semistream.relation.failures import check_is_seen, remedy, said
+from semistream.relation.info import format_snapshots, list_snapshots
 from semistream.relation.layout import (
     CURRENT,
     MANIFEST,
@@ -28,9 +30,11 @@ from semistream.relation.layout import (
     new_snapshot_name,
     snapshot_path,
 )
-from semistream.relation.prune import read_current
+from semistream.relation.prune import current_or_none, read_current, remove_leftovers
 from semistream.relation.relation import Relation
 from semistream.relation.storage import Store
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -73,7 +77,9 @@ class Draft:
     @classmethod
     def resume(cls, location: str, manifest: Manifest) -> "Draft":
         """Return a draft that another process started and will publish."""
-        return cls(location, Store.at(location), manifest)
+        store = Store.at(location)
+        check_is_seen(store, snapshot_path(manifest.snapshot))
+        return cls(location, store, manifest)
 
     @property
     def _folder(self) -> str:
@@ -87,13 +93,20 @@ class Draft:
         self.store.replace(name, text)
         self.store.sync_folder("")  # so that CURRENT is not there before the folder of snapshots
         self._check_is_whole(manifest)
+        before = current_or_none(self.store) if _LOG.isEnabledFor(logging.INFO) else None
         self._switch()
+        if before is not None:
+            self._log_replaced(before)
         return Relation(self.location, Manifest.from_json(text, self.store.path(name)))
 
     def __enter__(self) -> "Draft":
-        """Write the lease and make the folder, so that a prune sees that a build is running."""
+        """Write the lease and make the folder, so that a prune sees that a build is running.
+
+        What builds that were killed have left is removed first.
+        """
         try:
             self._hold = leases.hold_for_building(self.store, self.manifest.snapshot)
+            self._remove_leftovers(self._hold.lease)
             self.store.make_folder(self._folder)
         except BaseException as error:
             self.__exit__(type(error), error, None)
@@ -115,6 +128,17 @@ class Draft:
             self._release()
         if isinstance(error, OSError):
             raise self._explained(error, done) from error
+
+    def _remove_leftovers(self, lease: leases.Lease) -> None:
+        try:
+            removed = remove_leftovers(lease)
+        except OSError as error:  # this build needs none of them
+            _LOG.warning(
+                "%s: what an earlier build left could not be removed: %s", self.location, error
+            )
+            return
+        if removed:
+            _LOG.info("%s: removed what killed builds left: %s", self.location, ", ".join(removed))
 
     def _explained(self, error: OSError, done: str) -> BuildError:
         if self._may_be_current:
@@ -143,6 +167,18 @@ class Draft:
         if self._hold is not None:
             self._hold.release()
         leases.drop_idle(self.store)
+
+    def _log_replaced(self, before: str) -> None:
+        try:
+            old = [s for s in list_snapshots(self.store) if not s.is_current]
+        except OSError as error:  # the build is done all the same
+            _LOG.warning("%s: the snapshots could not be listed: %s", self.location, error)
+            return
+        _LOG.info(
+            "%s: snapshot %s is current and replaces %s; %s still on disk: prune() removes those "
+            "that are not in use",
+            *(self.location, self.manifest.snapshot, before, format_snapshots(old)),
+        )
 
     def _check_is_whole(self, manifest: Manifest) -> None:
         """Raise if files are missing: pruned meanwhile, or written where this process sees none."""

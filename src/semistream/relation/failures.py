@@ -1,11 +1,13 @@
 """Errors of the operating system, explained: which file, what happened, what to do."""
 
 import errno
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from semistream.errors import (
     CorruptRelationError,
+    RelationNotFoundError,
     SemistreamError,
     SnapshotPrunedError,
     StorageError,
@@ -65,6 +67,27 @@ def pruned(store: Store, snapshot: str, refusal: str = "") -> SnapshotPrunedErro
         f"snapshot {snapshot} of the relation {store.root!r} was pruned while it was in use."
         f"{unprotected} Open the relation again, which gives its current snapshot, and start over"
     )
+
+
+def check_is_seen(store: Store, name: str) -> None:
+    """Raise if a file or folder of a relation that was opened is not there for this process.
+
+    On a cluster that is the mistake of a local path: only the driver has the folder.
+    """
+    with explained(f"looking for the relation {store.root!r}"):
+        is_missing = store.is_local and not store.exists(name)
+    if is_missing:
+        raise RelationNotFoundError(
+            f"the relation {store.root!r} is not on this machine ({socket.gethostname()}), though "
+            f"it was opened or built elsewhere. {_SHARED}. If this is the same machine, the folder "
+            "was deleted or moved: build the relation again, or correct the path"
+        )
+
+
+_SHARED = (
+    "On a cluster every executor needs to see the folder: use one that all machines mount at the "
+    "same path, or an object store such as s3://bucket/products.rel"
+)
 
 
 def reading_failed(

@@ -10,12 +10,12 @@ instead.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import dataset, fs
 
 from semistream.errors import BuildError
+from semistream.relation import places
 
 _BLOCK_BYTES = 1 << 20
 _BLANK_LINE = re.compile(rb"\n\r?\n")
@@ -30,9 +30,17 @@ def open_path(path: str) -> pa.RecordBatchReader:
     for suffix in ("csv", "parquet"):
         if path.rstrip("/").endswith(f".{suffix}"):
             return _scan(path, suffix)
-    local = Path(path)
-    is_csv = local.is_dir() and any(local.rglob("*.csv"))
-    return _scan(path, "csv" if is_csv else "parquet")
+    return _scan(path, "csv" if _has_csv_files(path) else "parquet")
+
+
+def _has_csv_files(path: str) -> bool:
+    place = places.find(path)
+    selector = fs.FileSelector(place.path, recursive=True, allow_not_found=True)
+    try:
+        found = (place.filesystem or fs.LocalFileSystem()).get_file_info(selector)
+    except (OSError, pa.ArrowInvalid):  # a file, or nothing that can be listed: reading will tell
+        return False
+    return any(info.extension == "csv" for info in found)
 
 
 def open_dataset(files: dataset.FileSystemDataset) -> pa.RecordBatchReader:
@@ -43,8 +51,11 @@ def open_dataset(files: dataset.FileSystemDataset) -> pa.RecordBatchReader:
 
 
 def _scan(path: str, file_format: str) -> pa.RecordBatchReader:
+    place = places.find(path)
     try:
-        return open_dataset(dataset.dataset(path, format=file_format))
+        return open_dataset(
+            dataset.dataset(place.path, filesystem=place.filesystem, format=file_format)
+        )
     except (OSError, pa.ArrowInvalid) as error:
         raise BuildError(_opening_message(path, file_format, str(error))) from error
 
@@ -62,7 +73,7 @@ def _opening_message(path: str, file_format: str, said: str) -> str:
     source = _SOURCE.search(said)
     if source is None:
         return f"{path!r} cannot be read as a {file_format} file or folder: {said}"
-    filesystem = fs.FileSystem.from_uri(path)[0] if "://" in path else fs.LocalFileSystem()
+    filesystem = places.find(path).filesystem or fs.LocalFileSystem()
     return _csv_message(_File(filesystem, source[1]), source[2])
 
 

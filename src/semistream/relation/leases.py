@@ -39,15 +39,15 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import uuid4
 from weakref import WeakSet
 
-from semistream.relation.failures import explained, pruned
-from semistream.relation.layout import MANIFEST, snapshot_path
+from semistream.relation.failures import check_is_seen, explained, pruned
+from semistream.relation.layout import CURRENT, MANIFEST, snapshot_path
 from semistream.relation.storage import Store
 
 LEASES = "leases"
@@ -132,10 +132,13 @@ class Lease:
 
     def others(self, *kinds: Kind) -> list["Found"]:
         """Return the live leases of some kinds that others have on the snapshot."""
-        own = self.store.entry(self.name)
-        now = time.time() if own is None else own.modified_at
-        found = live_leases(self.store, self.snapshot, now, *kinds)
+        found = live_leases(self.store, self.snapshot, self.written_at(), *kinds)
         return [lease for lease in found if lease.name != self.name]
+
+    def written_at(self) -> float:
+        """Return when it was last written, by the clock of the store's file system."""
+        own = self.store.entry(self.name)
+        return time.time() if own is None else own.modified_at
 
     def wait_for_prune(self) -> None:
         """Return once no prune is about to remove the snapshot, or raise if one has."""
@@ -166,17 +169,29 @@ class Found:
 
 def live_leases(store: Store, snapshot: str, now: float, *kinds: Kind) -> list[Found]:
     """Return the live leases of some kinds on a snapshot; dead ones that are met are removed."""
-    folder = f"{LEASES}/{snapshot}"
     found: list[Found] = []
+    for lease, is_dead in _leases(store, snapshot, now, *kinds):
+        if is_dead:
+            _remove_quietly(store, lease.name)
+        elif lease.kind in kinds:
+            found.append(lease)
+    return found
+
+
+def has_dead_build(store: Store, snapshot: str, now: float) -> bool:
+    """Whether the process that built a snapshot has died before it could remove its lease."""
+    found = _leases(store, snapshot, now, "build")
+    return any(is_dead for lease, is_dead in found if lease.kind == "build")
+
+
+def _leases(store: Store, snapshot: str, now: float, *kinds: Kind) -> Iterator[tuple[Found, bool]]:
+    """Yield the leases on a snapshot, and whether each is dead; holders only of some kinds."""
+    folder = f"{LEASES}/{snapshot}"
     for entry in store.entries(folder):
         name, kind = f"{folder}/{entry.name}", entry.name.rpartition(".")[2]
-        is_dead = now - entry.modified_at > LEASE_S
-        holder = _read_holder(store, name) if kind in kinds and not is_dead else None
-        if is_dead or (holder is not None and holder.is_gone()):
-            _remove_quietly(store, name)
-        elif kind in kinds:
-            found.append(Found(name, kind, holder))
-    return found
+        is_old = now - entry.modified_at > LEASE_S
+        holder = _read_holder(store, name) if kind in kinds and not is_old else None
+        yield Found(name, kind, holder), is_old or (holder is not None and holder.is_gone())
 
 
 def _read_holder(store: Store, name: str) -> Holder | None:
@@ -335,6 +350,7 @@ def hold_for_reading(store: Store, snapshot: str) -> Hold:
     """Register this process as a reader of a snapshot, or raise if it was pruned meanwhile."""
     hold = _keeper.find(store, snapshot)
     if hold is None:
+        check_is_seen(store, CURRENT)  # before the lease, which would make the folder
         lease = Lease(store, snapshot, "read")
         lease.try_write()
         try:

@@ -26,6 +26,7 @@ class Pruned:
 
     removed: list[str] = field(default_factory=list)  # ids of snapshots
     kept: dict[str, str] = field(default_factory=dict)  # surplus ones, each with the reason
+    freed_bytes: int = 0  # of the files that were removed
 
 
 def prune(store: Store, keep: int, grace_s: float) -> Pruned:
@@ -36,18 +37,48 @@ def prune(store: Store, keep: int, grace_s: float) -> Pruned:
         raise OptionError(f"grace must be at least 0 seconds; got {grace_s}")
     leases.drop_idle(store)
     inventory = _Inventory.of(store)
-    result = Pruned()
+    removed: list[str] = []
+    kept: dict[str, str] = {}
+    freed_bytes = 0
     for snapshot in inventory.surplus(keep):
         since, what = inventory.unused_since(snapshot)
         age_s = inventory.now - since
+        size_bytes = sum(entry.size_bytes for entry in store.entries(snapshot_path(snapshot)))
         if age_s < grace_s:
-            result.kept[snapshot] = f"{what} {age_s:.0f} s ago; the grace period is {grace_s:g} s"
+            kept[snapshot] = f"{what} {age_s:.0f} s ago; the grace period is {grace_s:g} s"
         elif reason := _remove_unless_used(store, snapshot, inventory.now):
-            result.kept[snapshot] = reason
+            kept[snapshot] = reason
         else:
-            result.removed.append(snapshot)
+            removed.append(snapshot)
+            freed_bytes += size_bytes
     _sweep(store, inventory.now, grace_s)
-    return result
+    return Pruned(removed, kept, freed_bytes)
+
+
+def remove_leftovers(lease: Lease) -> list[str]:
+    """Remove what killed builds have left; return the ids of the snapshots that were removed.
+
+    A build calls this with its own lease. Another build that is running has a lease as well, so
+    these are left over: a draft without a live lease, and a snapshot newer than the current one
+    whose build died before it could make it current. Old snapshots are left to `prune`.
+    """
+    store, now = lease.store, lease.written_at()
+    current = current_or_none(store) or ""
+    names = [name for name in store.names(SNAPSHOTS) if is_snapshot_name(name)]
+    found = [
+        name
+        for name in names
+        if name not in (current, lease.snapshot) and _is_left_over(store, name, current, now)
+    ]
+    removed = [name for name in found if not _remove_unless_used(store, name, now)]
+    _sweep(store, now, LEASE_S)
+    return removed
+
+
+def _is_left_over(store: Store, snapshot: str, current: str, now: float) -> bool:
+    if not store.exists(snapshot_path(snapshot, MANIFEST)):
+        return True
+    return snapshot > current and leases.has_dead_build(store, snapshot, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +136,7 @@ def _remove_unless_used(store: Store, snapshot: str, now: float) -> str:
         used = lease.others("read", "build")
         if used:
             return _in_use(used)
-        if read_current(store) == snapshot:
+        if current_or_none(store) == snapshot:
             return "it has just become current"
         store.remove(snapshot_path(snapshot), first=MANIFEST)
     finally:
@@ -135,3 +166,11 @@ def _sweep(store: Store, now: float, grace_s: float) -> None:
 def read_current(store: Store) -> str:
     """Return the content of CURRENT, whether or not it is the name of a snapshot."""
     return store.read(CURRENT).decode(errors="replace").strip()
+
+
+def current_or_none(store: Store) -> str | None:
+    """Return the content of CURRENT; None before the first build has made its snapshot current."""
+    try:
+        return read_current(store)
+    except FileNotFoundError:
+        return None

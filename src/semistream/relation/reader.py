@@ -164,6 +164,18 @@ class PageReader:
         ends = self._parts[part].ends
         return int((ends[span:] - ends[: len(ends) - span]).max()) * self._parts[part].unit_bytes
 
+    def page_sizes(self) -> NDArray[np.int64]:
+        """Return the size in bytes of each page: its key codes, and the columns that are read."""
+        sizes = np.zeros(self.page_count, np.int64)
+        for part in self._parts.values():
+            sizes += np.diff(part.ends) * part.unit_bytes
+        return sizes
+
+    def check_again(self) -> None:
+        """Compare all pages with their checksums, also those that this process has checked."""
+        for part in self._parts.values():
+            part.checked[:] = False
+
     def average_value_bytes(self, column: str) -> float:
         """Return the size of a value of a stored column, averaged over all rows."""
         index = self.manifest.schema.get_field_index(column)

@@ -1,6 +1,7 @@
 """A relation: the master table R, prepared once and opened by every join."""
 
 import os
+import socket
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -12,6 +13,7 @@ from semistream.errors import CorruptRelationError, RelationNotFoundError
 from semistream.keys import KeyCoder
 from semistream.relation.device import Reading
 from semistream.relation.failures import explained
+from semistream.relation.info import RelationInfo, describe
 from semistream.relation.layout import (
     CURRENT,
     MANIFEST,
@@ -26,6 +28,7 @@ from semistream.relation.pagetable import page_table_bound
 from semistream.relation.prune import GRACE_S, Pruned, prune, read_current
 from semistream.relation.reader import PageReader
 from semistream.relation.storage import Store
+from semistream.relation.verify import Progress, Verification, verify
 from semistream.units import format_bytes
 
 
@@ -44,7 +47,7 @@ class Relation:
     def open(cls, location: str | os.PathLike[str], snapshot: str | None = None) -> Self:
         """Open the current snapshot of the relation at a path or URI, or a named one."""
         store = Store.at(location)
-        where = os.fspath(location) if "://" in os.fspath(location) else store.root
+        where = store.root if store.is_local else os.fspath(location)
         with explained(f"opening the relation {where!r}"):
             name = snapshot_path(_snapshot_to_open(store, where, snapshot), MANIFEST)
             try:
@@ -145,6 +148,22 @@ class Relation:
         with explained(f"listing the snapshots of {self.location!r}"):
             return _published(self.store)
 
+    def info(self) -> RelationInfo:
+        """Return schema, key, sizes, skew of pages and partitions, and all snapshots.
+
+        ``print(relation.info())`` shows it; ``relation.info().to_dict()`` is for programs.
+        """
+        with explained(f"reading about the relation {self.location!r}"):
+            return describe(self.location, self.store, self.manifest)
+
+    def verify(self, progress: Progress | None = None) -> Verification:
+        """Read all of the snapshot, and check every checksum and the order of the key codes.
+
+        The result is true if nothing is wrong; else ``problems`` has a sentence for each place.
+        `progress` is called with the bytes that were verified, and the bytes of all.
+        """
+        return verify(self.store, self.manifest, progress)
+
     def prune(self, keep: int = 1, *, grace: float | timedelta = GRACE_S) -> Pruned:
         """Delete all but the newest `keep` snapshots, as far as they are not in use.
 
@@ -154,7 +173,8 @@ class Relation:
         Files of builds that died are removed as well, after the same period; a build that is
         running is not disturbed. `semistream.relation.leases` has the details.
 
-        The result lists the snapshots ``removed``, and those ``kept``, each with the reason.
+        The result lists the snapshots ``removed``, and those ``kept``, each with the reason, and
+        has the ``freed_bytes``.
         """
         grace_s = grace.total_seconds() if isinstance(grace, timedelta) else float(grace)
         with explained(f"pruning the relation {self.location!r}"):
@@ -178,16 +198,24 @@ def _snapshot_to_open(store: Store, where: str, snapshot: str | None) -> str:
     try:
         current = read_current(store)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise RelationNotFoundError(
-            f"{where!r} is not a relation: it has no {CURRENT} file. "
-            "Build one there with semistream.build_relation(source, path, key=…)"
-        ) from error
+        raise _no_relation(store, where) from error
     if not is_snapshot_name(current):
         raise CorruptRelationError(
             f"{store.path(CURRENT)} names {current!r}, which is not the name of a snapshot; write "
             f"one of these into it, or rebuild the relation: {_listed(store)}"
         )
     return current
+
+
+def _no_relation(store: Store, where: str) -> RelationNotFoundError:
+    advice = "Build one there with semistream.build_relation(source, path, key=…)"
+    if store.is_local and not store.exists(""):
+        return RelationNotFoundError(
+            f"{where!r} is not a relation: there is no such folder on this machine "
+            f"({socket.gethostname()}). If it is on another machine, use a path that both mount, "
+            f"or an object store. {advice}"
+        )
+    return RelationNotFoundError(f"{where!r} is not a relation: it has no {CURRENT} file. {advice}")
 
 
 def _no_snapshot(store: Store, where: str, snapshot: str) -> RelationNotFoundError:

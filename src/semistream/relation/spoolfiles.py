@@ -2,23 +2,38 @@
 
 A file is open only while it is written or read, so a build needs few descriptors, for any number
 of partitions. Each append is an Arrow stream of its own; a file is a sequence of them.
+
+The folder of the files also has one that names the process. A build that is killed cannot remove
+its folder, so the next one on the same machine does.
 """
 
+import json
+import logging
 import tempfile
+import time
+from dataclasses import asdict
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 
 from semistream.relation import storage
+from semistream.relation.disk import Entry
+from semistream.relation.leases import Holder
 from semistream.relation.storage import LocalStore
+
+_LOG = logging.getLogger(__name__)
+_PREFIX = "semistream-build-"
+_OWNER = "owner.json"
+_UNNAMED_S = 3600.0  # a folder without an owner is older than this only if its process has ended
 
 
 class SpoolFiles:
     """A folder of files in the system's temporary folder, made when there is something to write."""
 
     def __init__(self) -> None:
-        """Make nothing yet."""
+        """Make nothing yet; remove what builds that were killed have left."""
+        _remove_dead_folders()
         self._folder: LocalStore | None = None  # made with the first file
         self._written: set[int] = set()  # partitions that have a file
 
@@ -30,6 +45,7 @@ class SpoolFiles:
         """Append rows to the file of a partition."""
         if self._folder is None:
             self._folder = _make_folder()
+            self._folder.write_note(_OWNER, json.dumps(asdict(Holder.this_process())).encode())
         self._written.add(partition)
         file = self._folder.append(_name(partition))
         try:
@@ -62,9 +78,31 @@ class SpoolFiles:
 
 
 def _make_folder() -> LocalStore:
-    path = f"{tempfile.gettempdir()}/semistream-build-{uuid4().hex}"
+    path = f"{tempfile.gettempdir()}/{_PREFIX}{uuid4().hex}"
     storage.disk.mkdir(path, 0o700)
     return LocalStore(storage.disk, path)
+
+
+def _remove_dead_folders() -> None:
+    """Remove the folders of processes that have ended."""
+    temporary = LocalStore(storage.disk, tempfile.gettempdir())
+    try:
+        for entry in temporary.entries(""):
+            is_ours = entry.is_folder and entry.name.startswith(_PREFIX)
+            if is_ours and _is_dead(temporary, entry):
+                temporary.remove(entry.name)
+    except OSError as error:  # this build needs none of them
+        _LOG.warning("temporary files of an earlier build could not be removed: %s", error)
+
+
+def _is_dead(temporary: LocalStore, folder: Entry) -> bool:
+    """Whether the process that made a folder has ended; if it is not named, after an hour."""
+    try:
+        return Holder(**json.loads(temporary.read(f"{folder.name}/{_OWNER}"))).is_gone()
+    except PermissionError:
+        return False  # another user's
+    except (FileNotFoundError, ValueError, TypeError):
+        return time.time() - folder.modified_at > _UNNAMED_S
 
 
 def _name(partition: int) -> str:

@@ -23,6 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import fs
 
+from semistream.relation import places
 from semistream.relation.disk import (
     LONGER_FILE,
     NEW_FILE,
@@ -163,13 +164,10 @@ class Store(ABC):
     @staticmethod
     def at(location: str | os.PathLike[str]) -> "Store":
         """Return the store at a local path or a URI such as ``s3://bucket/products.rel``."""
-        text = os.fspath(location)
-        if "://" in text:
-            filesystem, root = fs.FileSystem.from_uri(text)
-            if not isinstance(filesystem, fs.LocalFileSystem):
-                return ArrowStore(filesystem, root.rstrip("/"))
-            text = root
-        return LocalStore(disk, str(Path(text).expanduser().resolve()))
+        place = places.find(os.fspath(location))
+        if place.filesystem is not None:
+            return ArrowStore(place.filesystem, place.path)
+        return LocalStore(disk, str(Path(place.path).expanduser().resolve()))
 
     @property
     def is_local(self) -> bool:

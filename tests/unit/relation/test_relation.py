@@ -195,7 +195,10 @@ def test_a_snapshot_that_is_not_there(tmp_path: Path) -> None:
 def test_prune(tmp_path: Path, keep: int, left: int) -> None:
     built = [ss.build_relation(PRODUCTS, tmp_path, key="id").snapshot for _ in range(4)]
     relation = ss.Relation.open(tmp_path)
-    assert relation.prune(keep, grace=0) == Pruned(removed=built[: 4 - left])
+    sizes = {old.snapshot: old.size_bytes for old in relation.info().snapshots}
+    removed = built[: 4 - left]
+    freed_bytes = sum(sizes[snapshot] for snapshot in removed)
+    assert relation.prune(keep, grace=0) == Pruned(removed, {}, freed_bytes)
     assert relation.snapshots() == built[4 - left :]
     assert same_rows(read_back(ss.Relation.open(tmp_path)), PRODUCTS)
 
