@@ -417,7 +417,7 @@ MUTANTS = (
     # spark
     Mutant(
         "enrich: each task gets the whole budget",
-        "spark/enrichment.py",
+        "advice/feasible.py",
         "memory_bytes // relation.partition_count",
         "memory_bytes",
         (

@@ -490,7 +490,7 @@ def test_a_budget_too_small_for_all_of_r_is_refused_on_the_driver(
     with pytest.raises(BudgetError, match="Raise memory to") as refusal:
         ss.enrich(sales, relation, algorithm="resident", memory="3KB")
     assert refusal.value.least_bytes
-    with pytest.raises(BudgetError, match="3 partitions"):
+    with pytest.raises(BudgetError, match="each of the 3 tasks"):
         ss.enrich(sales, relation, memory=2)
 
 

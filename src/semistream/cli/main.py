@@ -1,11 +1,13 @@
 """``semistream``: the command."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from semistream.errors import SemistreamError
+from semistream.extras import needs_extra
 from semistream.relation.build import DEFAULT_PAGE_BYTES, DEFAULT_PARTITIONS, BuildOptions
 from semistream.relation.device import DEVICES
 from semistream.version import __version__
@@ -21,10 +23,17 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that a user can correct are printed without a traceback."""
     arguments = _parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()  # here, where it is known what to do if nobody reads
+        return code
     except SemistreamError as error:
         print(f"semistream: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # The reader of a pipe has enough (`semistream … | head`); what is buffered has no reader.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("semistream: the output was closed before its end", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("semistream: interrupted", file=sys.stderr)
         return 130
@@ -65,7 +74,8 @@ def _add_demo(commands: _Commands) -> None:
 
 
 def _run_demo(arguments: argparse.Namespace) -> int:
-    from semistream.cli.demo import DemoOptions, run_demo
+    with needs_extra("demo", "the demo"):
+        from semistream.cli.demo import DemoOptions, run_demo
 
     return run_demo(DemoOptions(**_options(arguments)))
 
