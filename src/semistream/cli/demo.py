@@ -112,11 +112,12 @@ def _check_memory(options: DemoOptions) -> None:
 
 def _empty_folder(out: Path) -> Path:
     """Make the folder of the demo, without the files of an earlier demo."""
-    if out.exists() and any(out.iterdir()) and not (out / _MARK).exists():
-        raise OptionError(
-            f"--out {out} has files in it that are not of a demo; name another folder, or empty it"
-        )
     try:
+        if out.exists() and any(out.iterdir()) and not (out / _MARK).exists():
+            raise OptionError(
+                f"--out {out} has files in it that are not of a demo; name another folder, or "
+                "empty it"
+            )
         if out.exists():
             shutil.rmtree(out)
         out.mkdir(parents=True)

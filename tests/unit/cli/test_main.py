@@ -1,5 +1,7 @@
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -36,7 +38,39 @@ def test_build_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["build", str(source), str(tmp_path / "p.rel"), "--key", "prodct_id"]) == 2
     assert "Did you mean 'product_id'?" in capsys.readouterr().err
     assert main(["build", str(tmp_path / "none.csv"), str(tmp_path / "p.rel"), "--key", "x"]) == 2
-    assert "none.csv" in capsys.readouterr().err
+    assert "none.csv' does not exist" in capsys.readouterr().err
+
+
+def test_a_target_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file is in the way, which stops root as well."""
+    (tmp_path / "products.csv").write_text("id\n1\n")
+    (tmp_path / "taken").touch()
+    target = str(tmp_path / "taken" / "p.rel")
+    assert main(["build", str(tmp_path / "products.csv"), target, "--key", "id"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "taken/p.rel' could not be built: " in said[0]
+
+
+def test_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
+    place = str(tmp_path / "p.rel")
+    ss.build_relation(pa.table({"id": range(100)}), place, key="id")
+    line = "semistream: the output was closed before its end"
+    assert _unread("explain", place, "--device", "ssd") == [line]
+    assert _unread("lab", "list") == []  # Rich ends the command by itself
+
+
+def _unread(*words: str) -> list[str]:
+    """Run a command whose output nobody reads, and return what it says about that."""
+    command = [sys.executable, "-m", "semistream.cli.main", *words]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert done.returncode == 1
+    return done.stderr.splitlines()
 
 
 def _fake_java(folder: Path, first_line: str) -> Path:
