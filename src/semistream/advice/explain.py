@@ -207,7 +207,10 @@ def explain(
     spec = _spec(relation, sample, on, columns)
     calibration = calibration or calibration_for(relation, spec)
     budget_bytes = parse_budget(memory, relation.size_bytes)
-    return _Explainer(relation, spec, sample, calibration).explain(budget_bytes, rate, skew)
+    try:
+        return _Explainer(relation, spec, sample, calibration).explain(budget_bytes, rate, skew)
+    except BudgetError as error:
+        raise error.for_all_tasks(relation.partition_count) from None
 
 
 def _spec(
