@@ -21,7 +21,7 @@ $(VENV)/ready $(VENV)/ready-demo: pyproject.toml constraints.txt
 	  echo "Install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) src/semistream/cli/java.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA)]'
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA)]'
 	@touch $@
 
 demo: $(DEMO_READY) ## a sales stream enriched on Spark, proved exact, compared with plain Spark

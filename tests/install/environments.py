@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.spark.services import JVM_FOR_SHORT_LIVES
+
 ROOT = Path(__file__).parents[2]
 # A test's packages come from pip's cache, in the versions that this project is tested with.
 INSTALL = ("-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check")
@@ -54,7 +56,11 @@ class Environment:
         return subprocess.run(
             command,
             cwd=self.folder,
-            env={**kept, "SPARK_LOCAL_IP": "127.0.0.1"},
+            env={
+                **kept,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "JAVA_TOOL_OPTIONS": f"{kept['JAVA_TOOL_OPTIONS']} {JVM_FOR_SHORT_LIVES}",
+            },
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,
