@@ -548,6 +548,15 @@ def test_a_smaller_budget_gives_the_same_rows(
     assert same_rows(joined.toArrow(), expected)
 
 
+def test_a_share_of_the_relation_and_a_join_by_the_name_that_spark_has_for_it(
+    sales: DataFrame, relation: ss.Relation, expected: pa.Table
+) -> None:
+    joined = ss.enrich(sales, relation, how="left_anti", memory="3000%")
+    assert joined.count() == expected["v"].null_count
+    with pytest.raises(BudgetError, match="the total for all 3 tasks"):
+        ss.enrich(sales, relation, memory="5%")
+
+
 def test_some_of_the_columns(sales: DataFrame, relation: ss.Relation, expected: pa.Table) -> None:
     joined = ss.enrich(sales, relation)
     for names in (["v"], ["q"], ["v", "k"]):

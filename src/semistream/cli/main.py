@@ -10,6 +10,7 @@ from semistream.errors import SemistreamError
 from semistream.extras import needs_extra
 from semistream.relation.build import DEFAULT_PAGE_BYTES, DEFAULT_PARTITIONS, BuildOptions
 from semistream.relation.device import DEVICES
+from semistream.relation.failures import remedy, said
 from semistream.version import __version__
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -34,6 +35,9 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print("semistream: the output was closed before its end", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"semistream: {said(error)}; {remedy(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("semistream: interrupted", file=sys.stderr)
         return 130

@@ -153,12 +153,12 @@ class _WritePartition:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "a task runs inside Spark"
-        draft = Draft.resume(self._location, self._manifest)
         rows = _SortedRows(batches, self._manifest.schema)
         index, attempt = context.partitionId(), f"{context.taskAttemptId()}"
         answer = problem = None
         try:
             with explained(f"writing partition {index} of the relation at {self._location!r}"):
+                draft = Draft.resume(self._location, self._manifest)
                 info = write_sorted(draft, index, iter(rows), attempt, self._hot)
             answer = json.dumps(asdict(info)) if info.row_count else None
         except SemistreamError as error:
