@@ -4,7 +4,9 @@ An extra is installed on top of one that it contains. That gives the same packag
 environment would have, in less time.
 """
 
+import re
 import shutil
+import subprocess
 import tarfile
 import zipfile
 from dataclasses import dataclass
@@ -80,6 +82,25 @@ def test_both_distributions_hold_the_whole_package(built: Built) -> None:
     names = [p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").rglob("*.py")]
     in_sdist, in_wheel = sources(built)
     assert in_sdist == in_wheel == {*names, "semistream/py.typed"}
+
+
+@pytest.mark.parametrize(
+    ("target", "ready", "extra"),
+    [
+        ("demo", None, "demo"),
+        ("demo", "ready", None),
+        ("setup", None, "dev"),
+        ("lint", None, "dev"),
+    ],
+)
+def test_make_installs_no_more_than_it_needs(
+    tmp_path: Path, target: str, ready: str | None, extra: str | None
+) -> None:
+    if ready is not None:
+        (tmp_path / ready).touch()
+    command = ["make", "--dry-run", f"VENV={tmp_path}", target]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"pip install .*'\.\[(.*)\]'", shown) == ([] if extra is None else [extra])
 
 
 def test_without_spark(built: Built, tmp_path: Path) -> None:

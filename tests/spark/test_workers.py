@@ -85,6 +85,17 @@ def test_a_connect_server_has_its_own_settings(monkeypatch: pytest.MonkeyPatch) 
     assert os.environ["PYSPARK_PYTHON"] == "python-a"
 
 
+def test_a_driver_without_pandas_is_told_the_extra(tmp_path: Path) -> None:
+    (tmp_path / "pandas.py").write_text("raise ModuleNotFoundError(name='pandas')")
+    code = (
+        "import semistream.spark.workers as workers, sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r}); sys.modules.pop('pandas', None)\n"
+        "workers.check_workers(None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.endswith("not installed. Install it: pip install 'semistream[spark]'\n")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from semistream.errors import WorkerError
+from semistream.extras import needs_extra
 from semistream.version import __version__
 
 _PYTHON = "spark.pyspark.python"
@@ -63,6 +65,8 @@ def check_workers(session: SparkSession) -> None:
 
     Runs one task, once for each application of Spark; later calls cost nothing.
     """
+    with needs_extra("spark", "a join or a build on Spark"):
+        import_module("pandas")  # Spark refuses to run mapInArrow without it
     application = session.conf.get("spark.app.id", "") or ""
     if application in _checked:
         return
