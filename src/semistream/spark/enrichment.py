@@ -92,6 +92,7 @@ def enrich(
     case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
+    schema = _joined_schema(stream, spec, case_sensitive)
     _planned.append(relation.hold())
     share_bytes = task_budget(algorithm, relation, spec, options.memory_bytes(relation))
     check_workers(stream.sparkSession)
@@ -104,7 +105,7 @@ def enrich(
         .toDF(*numbered, _PARTITION_COLUMN)
         .repartitionById(relation.partition_count, column(_PARTITION_COLUMN))
     )
-    joined = routed.mapInArrow(task, _joined_schema(stream, spec, case_sensitive))
+    joined = routed.mapInArrow(task, schema)
     observed = _observe(joined, relation) if name is None else joined.observe(name, *_sums())
     is_joined = unless_error(column(TELEMETRY_COLUMN).isNull())
     return observed.filter(is_joined).drop(*_INNER_COLUMNS)
