@@ -10,16 +10,21 @@ help: ## what there is
 
 setup: $(VENV)/ready ## a virtual environment with everything pinned
 
-$(VENV)/ready: pyproject.toml constraints.txt
+# The demo needs no more than the extra of its name; where everything is installed, that will do.
+DEMO_READY := $(if $(wildcard $(VENV)/ready),$(VENV)/ready,$(VENV)/ready-demo)
+
+$(VENV)/ready: EXTRA := dev
+$(VENV)/ready-demo: EXTRA := demo
+$(VENV)/ready $(VENV)/ready-demo: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "semistream needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) -V 2>&1)."; \
 	  echo "Install one and run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) src/semistream/cli/java.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA)]'
 	@touch $@
 
-demo: setup ## a sales stream enriched on Spark, proved exact, compared with plain Spark
+demo: $(DEMO_READY) ## a sales stream enriched on Spark, proved exact, compared with plain Spark
 	@$(PYTHON) src/semistream/cli/java.py
 	$(BIN)/semistream demo $(ARGS)
 

@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 from semistream import errors
 from semistream.api import Relation, build_relation
 from semistream.embedded import join
+from semistream.extras import needs_extra
 from semistream.version import __version__
 
 if TYPE_CHECKING:
-    from semistream.spark import enrich, enrich_with
+    from semistream.spark import configure_spark, enrich, enrich_with
 
 
 __all__ = [
     "Relation",
     "__version__",
     "build_relation",
+    "configure_spark",
     "enrich",
     "enrich_with",
     "errors",
@@ -33,8 +35,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the functions that need Spark when they are first used."""
-    if name in ("enrich", "enrich_with"):
-        from semistream import spark
+    if name in ("configure_spark", "enrich", "enrich_with"):
+        with needs_extra("spark", f"semistream.{name}"):
+            from semistream import spark
 
         return getattr(spark, name)
     raise AttributeError(f"module 'semistream' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names only."""
+    return sorted(__all__)

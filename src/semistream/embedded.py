@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
+from semistream.errors import OptionError
 from semistream.joins.protocols import Operator
 from semistream.relation.relation import Relation
-from semistream.sources import Stream, open_stream
+from semistream.sources import Stream, named, open_stream
 from semistream.spec import Columns, JoinSpec, On, resolve
 from semistream.units import parse_budget
 
@@ -92,6 +93,18 @@ def join(
     return iter(()) if operator is None else operator.join(batches)
 
 
+def open_relation(relation: Relation | str | os.PathLike[str]) -> Relation:
+    """Return a relation that is given as such, or by its path; raise if it is something else."""
+    if isinstance(relation, Relation):
+        return relation
+    if isinstance(relation, str | os.PathLike):
+        return Relation.open(relation)
+    raise OptionError(
+        "the relation must be what build_relation returns, or the path where it was built; got "
+        f"{named(relation)}. Build one first: build_relation(source, path, key=…)"
+    )
+
+
 def prepare(
     stream: Stream, relation: Relation | str | os.PathLike[str], **options: Any
 ) -> tuple[Operator | None, Iterable[pa.RecordBatch]]:
@@ -106,7 +119,7 @@ def prepare(
 def _prepare(
     stream: Stream, relation: Relation | str | os.PathLike[str], options: JoinOptions
 ) -> tuple[Operator | None, Iterable[pa.RecordBatch]]:
-    relation = relation if isinstance(relation, Relation) else Relation.open(relation)
+    relation = open_relation(relation)
     schema, batches = open_stream(stream)
     if schema is None:
         return None, ()

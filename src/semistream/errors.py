@@ -33,9 +33,17 @@ class BudgetError(SemistreamError):
 
     def for_all_tasks(self, count: int) -> "BudgetError":
         """Return the error of a whole join whose memory is shared equally by `count` tasks."""
+        if count == 1:
+            return self
         problem = f"each of the {count} tasks gets an equal share of memory; in one, {self.problem}"
         whole = None if self.least_bytes is None else self.least_bytes * count
-        return BudgetError(problem, whole, self.otherwise)
+        # Each task needs buffers of its own, so fewer tasks need less in total.
+        return BudgetError(
+            problem,
+            whole,
+            f", the total for all {count} tasks{self.otherwise}, or build the relation with fewer "
+            "partitions",
+        )
 
 
 class ColumnError(SemistreamError):
@@ -86,6 +94,14 @@ class CommitError(BuildError):
         """Describe the failure, and whether the new snapshot is current if that is known."""
         super().__init__(message)
         self.took_effect = took_effect
+
+
+class MissingPackageError(SemistreamError, ImportError):
+    """A package is not installed. Remedy: install the extra that the message names."""
+
+
+class WorkerError(SemistreamError):
+    """Spark's Python workers cannot run semistream. Remedy: set their Python, or install it."""
 
 
 class RoutingError(SemistreamError):

@@ -65,7 +65,7 @@ def _batches_of(source: Any) -> Iterator[pa.RecordBatch]:
         raise OptionError(
             "a stream is an Arrow Table, RecordBatch or RecordBatchReader, an object that exports "
             "an Arrow stream (a Polars DataFrame, a DuckDB result), or an iterable of "
-            f"RecordBatches; got {_named(source)}. Make it one of these, for example with "
+            f"RecordBatches; got {named(source)}. Make it one of these, for example with "
             "pyarrow.table(…), or with pyarrow.dataset.dataset(path) if it is a path"
         )
     return _checked(source)
@@ -76,11 +76,12 @@ def _checked(source: Iterable[object]) -> Iterator[pa.RecordBatch]:
         if not isinstance(element, pa.RecordBatch):
             raise OptionError(
                 f"a stream that is an iterable must yield RecordBatches, but its element {index} "
-                f"(from 0) is {_named(element)}. Pass a single table as the stream itself; turn "
+                f"(from 0) is {named(element)}. Pass a single table as the stream itself; turn "
                 "several into batches with Table.to_batches()"
             )
         yield element
 
 
-def _named(value: object) -> str:
+def named(value: object) -> str:
+    """Return the type of a value, for an error message."""
     return f"a {type(value).__module__}.{type(value).__qualname__}".replace(" builtins.", " ")

@@ -467,7 +467,7 @@ MUTANTS = (
     # spark
     Mutant(
         "enrich: each task gets the whole budget",
-        "spark/enrichment.py",
+        "advice/feasible.py",
         "memory_bytes // relation.partition_count",
         "memory_bytes",
         (
@@ -480,5 +480,35 @@ MUTANTS = (
         "partition = first.column(first.num_columns - 1)[0].as_py()",
         'partition = __import__("pyspark").TaskContext.get().partitionId()',
         ("tests/spark/test_enrich.py::test_coalesce_after_the_join",),
+    ),
+    Mutant(
+        "enrich: the budget is checked for any partition, not the largest",
+        "advice/feasible.py",
+        "partition = largest_partition(relation)",
+        "partition = 0",
+        (
+            "tests/unit/advice/test_feasible.py::test_the_memory_that_is_asked_for_is_enough_and_no_less_is",
+        ),
+    ),
+    Mutant(
+        "enrich: a budget is refused by the usual widths of texts, not the least",
+        "advice/feasible.py",
+        "least = Widths((1.0,) * count, (0,) * count)",
+        "least = stream_widths(relation, spec)",
+        ("tests/unit/advice/test_feasible.py::test_only_what_no_stream_could_do_with_is_refused",),
+    ),
+    Mutant(
+        "enrich: the error of a task is dropped with its telemetry",
+        "spark/failures.py",
+        "F.when(text.isNotNull(), F.raise_error(text)).otherwise(condition)",
+        "condition & text.isNull()",
+        ("tests/spark/test_failures.py::test_the_message_comes_first",),
+    ),
+    Mutant(
+        "workers: any version of semistream will do",
+        "spark/workers.py",
+        'if answer["version"] != __version__:',
+        "if False:",
+        ("tests/spark/test_workers.py::test_what_the_driver_says_about_its_workers",),
     ),
 )

@@ -37,6 +37,7 @@ def main(port: str, folder: Path) -> None:
     relation = ss.build_relation(source, folder / "products.rel", key="k", partitions=2)
     batch = spark.createDataFrame(sales).transform(ss.enrich_with(relation, memory="8MB"))
     joined = batch.toArrow()
+    twice = ss.enrich(batch, relation, how="semi", memory="8MB")
 
     arriving = spark.readStream.schema("k string, q long").option("maxFilesPerTrigger", 1)
     query = (
@@ -51,6 +52,7 @@ def main(port: str, folder: Path) -> None:
     register_workloads(spark)
     generated = spark.read.format("semistream-workload").options(workload="zipf", rows=1_000)
     rows = generated.load().toArrow()
+    twice_rows = twice.count()
     observed = [p["observedMetrics"] for p in query.recentProgress if p.numInputRows]
     spark.stop()
 
@@ -66,6 +68,8 @@ def main(port: str, folder: Path) -> None:
         "relation_rows": relation.row_count,
         "expected_rows": expected.num_rows,
         "batch_is_right": same_rows(joined, expected),
+        "twice_is_right": twice_rows
+        == nested_loop_join(joined, products, on="k", how="semi").num_rows,
         "stream_is_right": same_rows(written, expected),
         "stream_rows": [m["stream_rows"] for m in metrics],
         "output_rows": sum(m["output_rows"] for m in metrics),

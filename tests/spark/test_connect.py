@@ -40,6 +40,7 @@ def test_batch_and_streaming_joins_through_connect(tmp_path: Path) -> None:
     assert not found["jvm_in_client"]
     assert found["relation_rows"] == 600
     assert found["batch_is_right"]
+    assert found["twice_is_right"]
     assert found["stream_is_right"]
     assert found["workload_is_right"]
     assert found["stream_rows"] == [150, 150, 150]

@@ -23,6 +23,7 @@ from semistream.errors import (
 )
 from semistream.joins import registry
 from semistream.spark.enrichment import TELEMETRY_COLUMN
+from semistream.spark.failures import ERROR_COLUMN
 from semistream.testing import nested_loop_join, same_rows
 from tests.spark.frames import ALGORITHMS, SPARK_HOW, conf, from_arrow, same_frames, spark_join
 from tests.workloads import Workload
@@ -427,20 +428,43 @@ def test_two_relations_in_a_row(spark: SparkSession, tmp_path: Path) -> None:
     assert same_frames(joined, wanted.select(joined.columns))
 
 
-def test_one_relation_twice_under_two_names(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("names", [(None, None), ("s", "b"), (None, "b")])
+def test_one_relation_twice(
+    spark: SparkSession, tmp_path: Path, names: tuple[str | None, str | None]
+) -> None:
     table = pa.table({"id": [1, 2, 3], "name": ["ann", "bob", "cid"]})
     people = ss.build_relation(table, tmp_path / "people.rel", key="id", partitions=2)
     sold = spark.createDataFrame([(1, 2), (3, 1), (2, 9)], "seller long, buyer long")
-    joined = sold.transform(
-        ss.enrich_with(people, on={"seller": "id"}, columns={"name": "seller_name"}, name="s")
-    ).transform(
-        ss.enrich_with(people, on={"buyer": "id"}, columns={"name": "buyer_name"}, name="b")
-    )
-    assert sorted(tuple(r) for r in joined.collect()) == [
+    for side, name in zip(("seller", "buyer"), names, strict=True):
+        columns = {"name": f"{side}_name"}
+        sold = ss.enrich(sold, people, on={side: "id"}, columns=columns, name=name)
+    assert sorted(tuple(r) for r in sold.collect()) == [
         (1, 2, "ann", "bob"),
         (2, 9, "bob", None),
         (3, 1, "cid", "ann"),
     ]
+    plan = sold._jdf.queryExecution().analyzed().toString()  # type: ignore[operator]
+    expected = {names[0] or "semistream:people"}
+    expected |= {names[1] or "semistream:people#2"}
+    assert set(re.findall(r"CollectMetrics (\S+),", plan)) == expected
+
+
+def test_a_name_given_twice_is_refused(sales: DataFrame, relation: ss.Relation) -> None:
+    with pytest.raises(PySparkException, match="not unique: same"):
+        ss.enrich(ss.enrich(sales, relation, name="same"), relation, suffix="_2", name="same")
+
+
+def test_a_dataframe_is_not_a_relation_yet(sales: DataFrame, products: DataFrame) -> None:
+    with pytest.raises(OptionError, match=r"got a pyspark.*Build one first: build_relation"):
+        ss.enrich(sales, products)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [TELEMETRY_COLUMN, ERROR_COLUMN])
+def test_names_of_inner_columns_are_refused(
+    sales: DataFrame, relation: ss.Relation, name: str
+) -> None:
+    with pytest.raises(OptionError, match="reserved"):
+        ss.enrich(sales.withColumnRenamed("q", name.upper()), relation)
 
 
 @pytest.mark.parametrize("how", SPARK_HOW)
@@ -490,16 +514,16 @@ def test_a_budget_too_small_for_all_of_r_is_refused_on_the_driver(
     with pytest.raises(BudgetError, match="Raise memory to") as refusal:
         ss.enrich(sales, relation, algorithm="resident", memory="3KB")
     assert refusal.value.least_bytes
-    with pytest.raises(BudgetError, match="3 partitions"):
+    with pytest.raises(BudgetError, match="each of the 3 tasks"):
         ss.enrich(sales, relation, memory=2)
 
 
-@pytest.mark.parametrize("algorithm", ["meshjoin", "auto"])
-def test_a_budget_too_small_for_any_join_says_what_would_do(
+@pytest.mark.parametrize("algorithm", [AUTO, *registry.ALGORITHMS])
+def test_a_budget_too_small_for_any_join_is_refused_when_the_plan_is_built(
     sales: DataFrame, relation: ss.Relation, algorithm: str
 ) -> None:
-    with pytest.raises((BudgetError, PySparkException), match=r"Raise memory to \d+ bytes"):
-        ss.enrich(sales, relation, algorithm=algorithm, memory="3KB").count()
+    with pytest.raises(BudgetError, match=r"Raise memory to \d+ bytes, the total for all 3 tasks"):
+        ss.enrich(sales, relation, algorithm=algorithm, memory="10KB")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -507,10 +531,12 @@ def test_the_budget_that_the_error_asks_for_is_enough(
     sales: DataFrame, relation: ss.Relation, expected: pa.Table, algorithm: str
 ) -> None:
     """`memory` is the whole join's, so the advice must be as well, not one task's share."""
-    with pytest.raises((BudgetError, PySparkException)) as refusal:
-        ss.enrich(sales, relation, algorithm=algorithm, memory="3KB").count()
+    with pytest.raises(BudgetError) as refusal:
+        ss.enrich(sales, relation, algorithm=algorithm, memory="3KB")
     found = re.search(r"Raise memory to (\d+) bytes", str(refusal.value))
     assert found
+    assert refusal.value.__cause__ is None
+    assert refusal.value.__suppress_context__
     joined = ss.enrich(sales, relation, algorithm=algorithm, memory=int(found[1]))
     assert same_rows(joined.toArrow(), expected)
 
@@ -520,6 +546,15 @@ def test_a_smaller_budget_gives_the_same_rows(
 ) -> None:
     joined = ss.enrich(sales, relation, algorithm="meshjoin", memory="160KB")
     assert same_rows(joined.toArrow(), expected)
+
+
+def test_a_share_of_the_relation_and_a_join_by_the_name_that_spark_has_for_it(
+    sales: DataFrame, relation: ss.Relation, expected: pa.Table
+) -> None:
+    joined = ss.enrich(sales, relation, how="left_anti", memory="3000%")
+    assert joined.count() == expected["v"].null_count
+    with pytest.raises(BudgetError, match="the total for all 3 tasks"):
+        ss.enrich(sales, relation, memory="5%")
 
 
 def test_some_of_the_columns(sales: DataFrame, relation: ss.Relation, expected: pa.Table) -> None:

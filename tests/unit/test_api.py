@@ -28,6 +28,24 @@ def test_pyspark_is_not_imported() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_dir_shows_the_public_names_only() -> None:
+    names = ["Relation", "__version__", "build_relation", "configure_spark", "enrich"]
+    assert dir(ss) == [*names, "enrich_with", "errors", "join"]
+    assert all(getattr(ss, name) is not None for name in dir(ss))
+
+
+@pytest.mark.parametrize("name", ["configure_spark", "enrich", "enrich_with"])
+def test_without_pyspark_the_extra_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark.sql')")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import semistream as ss; ss.{name}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last == (
+        f"semistream.errors.MissingPackageError: semistream.{name} needs the package pyspark, "
+        "which is not installed. Install it: pip install 'semistream[spark]'"
+    )
+
+
 def test_every_way_to_a_relation_gives_the_public_class(products: ss.Relation) -> None:
     ways = [
         products,

@@ -1,6 +1,7 @@
 """The join without Spark: what its arguments may be."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,6 +29,12 @@ def test_a_relation_is_given_by_its_path(location: Path, as_text: bool) -> None:
 def test_a_path_without_a_relation(tmp_path: Path) -> None:
     with pytest.raises(RelationNotFoundError, match="is not a relation"):
         ss.join(SALES, tmp_path / "none.rel")
+
+
+@pytest.mark.parametrize("wrong", [SALES, SALES.to_pandas(), {"k": [1]}, None], ids=type)
+def test_a_table_is_not_a_relation_yet(wrong: Any) -> None:
+    with pytest.raises(OptionError, match=r"the relation must be .*Build one first: build_rel"):
+        ss.join(SALES, wrong)
 
 
 def test_memory_as_a_share_of_the_relation(location: Path) -> None:

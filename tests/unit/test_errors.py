@@ -43,11 +43,13 @@ def test_budget_error_carries_the_least() -> None:
 
 def test_budget_error_of_one_task_as_that_of_the_whole_join() -> None:
     """Even if the problem mentions the same number of bytes: only the advice is multiplied."""
-    one = BudgetError("memory is limited to 7 bytes.", 7, " or more")
+    one = BudgetError("memory is limited to 7 bytes.", 7, ", or wait")
     whole = one.for_all_tasks(3)
     assert whole.least_bytes == 21
     assert str(whole) == (
         "each of the 3 tasks gets an equal share of memory; in one, memory is limited to 7 bytes. "
-        "Raise memory to 21 bytes or more"
+        "Raise memory to 21 bytes, the total for all 3 tasks, or wait, or build the relation with "
+        "fewer partitions"
     )
     assert BudgetError("a row is too wide.").for_all_tasks(3).least_bytes is None
+    assert one.for_all_tasks(1) is one

@@ -29,6 +29,7 @@ from semistream.cost.demand import Demand
 from semistream.cost.models import MODELS
 from semistream.cost.tuning import least_budget
 from semistream.errors import BudgetError, OptionError
+from semistream.extras import needs_extra
 from semistream.joins.frontstage import POLICY
 from semistream.relation.relation import Relation
 from semistream.spec import Columns, JoinSpec, On, read_columns, resolve
@@ -85,7 +86,8 @@ class Explanation:
 
     def plot(self, path: str | PathLike[str]) -> None:
         """Draw the rates by algorithm and by budget into a file: PNG, SVG, what its name says."""
-        from semistream.advice.explain_chart import Chart
+        with needs_extra("charts", "a chart"):
+            from semistream.advice.explain_chart import Chart
 
         Chart(
             title=f"{self.rows:,} rows, {format_bytes(self.memory_bytes)}, "
@@ -205,7 +207,10 @@ def explain(
     spec = _spec(relation, sample, on, columns)
     calibration = calibration or calibration_for(relation, spec)
     budget_bytes = parse_budget(memory, relation.size_bytes)
-    return _Explainer(relation, spec, sample, calibration).explain(budget_bytes, rate, skew)
+    try:
+        return _Explainer(relation, spec, sample, calibration).explain(budget_bytes, rate, skew)
+    except BudgetError as error:
+        raise error.for_all_tasks(relation.partition_count) from None
 
 
 def _spec(

@@ -128,5 +128,4 @@ def too_small(name: str, sizes: Sizes, budget_bytes: int, least: int, pages: int
         f"{format_bytes(least_output_bytes(sizes))} for the output, "
         f"{format_bytes(LEAST_INPUT_BYTES)} for the input.",
         least,
-        " or more, or build the relation with more partitions.",
     )

@@ -7,6 +7,7 @@ join of the same files, and the same micro-batches run through plain Spark's joi
 """
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,15 +23,30 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from semistream.advice.auto import AUTO
+from semistream.advice.feasible import task_budget
 from semistream.cli.demo_chart import draw_chart
 from semistream.cli.java import java_problem
 from semistream.errors import OptionError, SemistreamError
+from semistream.relation.build import BuildOptions, build_snapshot
 from semistream.relation.relation import Relation
-from semistream.spark.demo import FILES_PER_BATCH, PLAIN_JOINS, BatchFigures, DemoSpark, Run
+from semistream.spark.demo import (
+    COLUMNS,
+    FILES_PER_BATCH,
+    KEY,
+    PLAIN_JOINS,
+    BatchFigures,
+    DemoSpark,
+    Run,
+)
+from semistream.spark.session import ended_by_interrupt
+from semistream.spec import resolve
 from semistream.units import format_bytes, parse_budget
-from semistream.workload.retail import PRODUCTS, Retail
+from semistream.workload.retail import PRODUCTS, SALES, Retail
 
 _TRIAL_BATCHES = 2  # of the warm-up, and of each of plain Spark's joins
+_FEW_ROWS = 10_000  # of the master, to check the budget with before all of it is written
+_MARK = ".semistream-demo"  # says that a folder may be emptied
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +72,22 @@ def run_demo(options: DemoOptions) -> int:
     problem = java_problem()
     if problem:
         raise OptionError(problem)
+    _check(options)
+    console = Console()
+    out = _empty_folder(options.out.resolve())
+    console.rule("[bold]semistream demo")
+    with _step(console, "starting Spark"):
+        spark = DemoSpark(out)
+    with ended_by_interrupt():
+        try:
+            _Demo(options, console, out, spark).run()
+        finally:
+            spark.stop()
+    return 0
+
+
+def _check(options: DemoOptions) -> None:
+    """Raise what is wrong with the options, before anything is written or started."""
     if min(options.rows, options.sales, options.batches, options.partitions) < 1:
         raise OptionError("--rows, --sales, --batches and --partitions must be at least 1")
     if options.batches <= _TRIAL_BATCHES:
@@ -63,18 +95,38 @@ def run_demo(options: DemoOptions) -> int:
             f"--batches must be more than {_TRIAL_BATCHES} to measure a steady rate; "
             f"got {options.batches}"
         )
-    console = Console()
-    out = options.out.resolve()
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    console.rule("[bold]semistream demo")
-    with _step(console, "starting Spark"):
-        spark = DemoSpark(out)
+    _check_memory(options)
+
+
+def _check_memory(options: DemoOptions) -> None:
+    """Raise if the budget is no size, or too little even for some rows of the master."""
+    parse_budget(options.memory, 1)
+    few = min(options.rows, _FEW_ROWS)
+    with tempfile.TemporaryDirectory(prefix="semistream-demo-") as folder:
+        rows = pa.Table.from_batches(Retail(few, seed=options.seed).product_batches())
+        master = build_snapshot(rows, folder, BuildOptions(KEY, options.partitions))
+        spec = resolve(master, SALES, on=KEY, columns=COLUMNS)
+        budget = parse_budget(options.memory, master.size_bytes * options.rows // few)
+        task_budget(AUTO, master, spec, budget)
+
+
+def _empty_folder(out: Path) -> Path:
+    """Make the folder of the demo, without the files of an earlier demo."""
     try:
-        _Demo(options, console, out, spark).run()
-    finally:
-        spark.stop()
-    return 0
+        if out.exists() and any(out.iterdir()) and not (out / _MARK).exists():
+            raise OptionError(
+                f"--out {out} has files in it that are not of a demo; name another folder, or "
+                "empty it"
+            )
+        if out.exists():
+            shutil.rmtree(out)
+        out.mkdir(parents=True)
+        (out / _MARK).touch()
+    except OSError as error:
+        raise OptionError(
+            f"--out {out} cannot be written: {error.strerror}; name another folder"
+        ) from error
+    return out
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """``semistream``: the command."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from semistream.cli.arguments import (
     add_verify,
 )
 from semistream.errors import SemistreamError
+from semistream.extras import needs_extra
 from semistream.relation.device import DEVICES
+from semistream.relation.failures import remedy, said
 from semistream.version import __version__
 
 _EXIT_CODES = (
@@ -32,9 +35,19 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command; errors that a user can correct are printed without a traceback."""
     arguments = parser().parse_args(argv)
     try:
-        return int(arguments.run(arguments))
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()  # here, where it is known what to do if nobody reads
+        return code
     except SemistreamError as error:
         print(f"semistream: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of a pipe has enough (`semistream … | head`); what is buffered has no reader.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print("semistream: the output was closed before its end", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"semistream: {said(error)}; {remedy(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("semistream: interrupted", file=sys.stderr)
@@ -83,7 +96,8 @@ def _add_demo(commands: Commands) -> None:
 
 
 def _run_demo(arguments: argparse.Namespace) -> int:
-    from semistream.cli.demo import DemoOptions, run_demo
+    with needs_extra("demo", "the demo"):
+        from semistream.cli.demo import DemoOptions, run_demo
 
     return run_demo(DemoOptions(**_options(arguments)))
 

@@ -13,10 +13,8 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
-
 from semistream.joins.registry import ALGORITHMS, BOUNDS, make_operator
+from semistream.lab.canvas import Axes, Canvas
 from semistream.lab.charts import finish, style_of
 from semistream.lab.claims import Claim, Finding, Row, Table
 from semistream.lab.figures import Figure, Lab, Point

@@ -6,18 +6,15 @@ carry their units, and a number that a paper states is drawn as a hollow diamond
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-import matplotlib as mpl
-
-mpl.use("Agg")
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Canvas
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatter
+from typing import TYPE_CHECKING
 
 from semistream.joins.registry import ALGORITHMS
+from semistream.lab.canvas import Axes, Canvas
 from semistream.lab.claims import Table
 from semistream.lab.rig import UNTUNED
+
+if TYPE_CHECKING:
+    from matplotlib.ticker import Formatter
 
 # An algorithm's colour and marker follow from its position in the registry. There are 16 colours
 # and 13 markers, so 208 algorithms differ in one of them.
@@ -213,15 +210,21 @@ def short(value: float) -> str:
     return f"{value:g}"
 
 
-class _ShortLog(LogFormatter):
-    """Labels minor ticks of a log axis that spans few decades, without powers of ten."""
+def _short_log() -> "Formatter":
+    """Return what labels minor ticks of a log axis that spans few decades: no powers of ten."""
+    from matplotlib.ticker import LogFormatter
 
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        return short(x) if super().__call__(x, pos) else ""
+    class ShortLog(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return short(x) if super().__call__(x, pos) else ""
+
+    return ShortLog()
 
 
 def legend(axes: Axes, stated: str = _STATED_LABEL) -> None:
     """Add a legend, with the paper's diamonds if there are any."""
+    from matplotlib.lines import Line2D
+
     handles, labels = axes.get_legend_handles_labels()
     if any(line.get_marker() == "D" and line.get_color() == STATED for line in axes.get_lines()):
         diamond = Line2D([], [], color=STATED, marker="D", markerfacecolor="none", linestyle="")
@@ -238,10 +241,10 @@ def finish(
     if log_x:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter(_ShortLog())
+        axes.xaxis.set_minor_formatter(_short_log())
     if log_y:
         axes.set_yscale("log")
-        axes.yaxis.set_minor_formatter(_ShortLog())
+        axes.yaxis.set_minor_formatter(_short_log())
     axes.yaxis.set_major_formatter(lambda value, place: short(value))
     axes.grid(True, axis="y", color="#e5e5e5", linewidth=0.8)
     axes.set_axisbelow(True)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure as Canvas
 
 from semistream.advice.measure import Measured
 from semistream.budget.split import Split
+from semistream.lab.canvas import Canvas
 from semistream.lab.charts import STATED, Lines, Stated, legend, state
 from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.common import MB, tracks

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
-from matplotlib.figure import Figure as Canvas
-
+from semistream.lab.canvas import Canvas
 from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.rig import REAL, Rig
 from semistream.relation.relation import Relation

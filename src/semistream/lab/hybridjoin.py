@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure as Canvas
 
 from semistream.budget.meshjoin import MeshJoinSettings
 from semistream.budget.split import Split
+from semistream.lab.canvas import Canvas
 from semistream.lab.charts import MAIN, SECOND, Lines, Stated, Validation, finish, state
 from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.common import MB, ahead, models_track, rate_row

@@ -14,9 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.figure import Figure as Canvas
-
+from semistream.lab.canvas import Canvas, new_canvas
 from semistream.lab.claims import Finding, Row, Table, Verdict
 from semistream.lab.figures import Figure, Lab
 from semistream.lab.rig import REAL
@@ -68,6 +66,7 @@ def run_figure(
 ) -> Result:
     """Make one figure and write it; `progress` gets the points done and their total."""
     began = time.perf_counter()
+    canvas = new_canvas(figure.name, figure.size)  # fails, if it must, before anything is measured
     points = figure.points(lab)
     rows: list[Row] = []
     progress(0, len(points))
@@ -78,7 +77,7 @@ def run_figure(
     out.mkdir(parents=True, exist_ok=True)
     Table(rows).write(out / f"{figure.name}.csv")
     table = Table.read(out / f"{figure.name}.csv")
-    _draw(figure, table, lab, out)
+    _draw(canvas, figure, table, lab, out)
     result = Result(
         name=figure.name,
         paper=figure.paper,
@@ -133,13 +132,11 @@ def share_that_holds(results: Sequence[Result]) -> tuple[int, int]:
     return sum(v != Verdict.NOT_HERE for v in verdicts), len(verdicts)
 
 
-def _draw(figure: Figure, table: Table, lab: Lab, out: Path) -> None:
-    canvas = Canvas(figsize=figure.size, layout="constrained")
+def _draw(canvas: Canvas, figure: Figure, table: Table, lab: Lab, out: Path) -> None:
     figure.draw(canvas, table)
     scale = "the paper's size" if lab.scale.is_full else "in miniature"
     device = "real device" if lab.device == REAL else f"emulated {lab.device}"
     made = figure.medium or f"{device}, {scale}"
-    mpl.rcParams["svg.hashsalt"] = figure.name
     canvas.suptitle(f"{figure.title}\n({made})", fontsize=10)
     canvas.savefig(out / f"{figure.name}.png", dpi=150)
     # Without a date, and with fixed identifiers, the same table gives the same file.

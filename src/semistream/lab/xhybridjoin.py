@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure as Canvas
 
 from semistream.budget.split import Split
+from semistream.lab.canvas import Canvas
 from semistream.lab.charts import Lines, Stated, Validation, finish
 from semistream.lab.claims import Claim, Row, Table
 from semistream.lab.common import MB, models_track, rate_row

@@ -134,20 +134,22 @@ def build_snapshot(
     """
     reader = open_source(source)
     draft = options.start(location, reader.schema)
-    candidates = None if options.sample is None else count_sample(draft.manifest, options.sample)
-    with draft, _Spool(draft, options.partitions, candidates) as spool:
-        for batch in reader:
-            for piece in plain_batches(batch):
-                spool.add(piece)
-            if progress:
-                progress(spool.row_count)
-        hot = spool.choose_hot()
-        infos: list[PartitionInfo] = []
-        for partition in range(options.partitions):
-            infos.append(_write_partition(draft, partition, spool.take(partition), hot))
-            if writing:
-                writing(sum(info.row_count for info in infos))
-        return draft.publish(infos, spool.null_keys)
+    sample = None if options.sample is None else open_sample(draft.manifest, options.sample)
+    with draft:  # first: where nothing can be written, no rows need be read
+        candidates = None if sample is None else count_sample(draft.manifest, sample)
+        with _Spool(draft, options.partitions, candidates) as spool:
+            for batch in reader:
+                for piece in plain_batches(batch):
+                    spool.add(piece)
+                if progress:
+                    progress(spool.row_count)
+            hot = spool.choose_hot()
+            infos: list[PartitionInfo] = []
+            for partition in range(options.partitions):
+                infos.append(_write_partition(draft, partition, spool.take(partition), hot))
+                if writing:
+                    writing(sum(info.row_count for info in infos))
+            return draft.publish(infos, spool.null_keys)
 
 
 def _check_order(order: str, sample: Any) -> None:
@@ -184,8 +186,8 @@ def open_source(source: Any, name: str = "source") -> pa.RecordBatchReader:
     return reader
 
 
-def count_sample(manifest: Manifest, sample: Any) -> Candidates:
-    """Count the key codes in a sample of the stream that needs no Spark."""
+def open_sample(manifest: Manifest, sample: Any) -> pa.RecordBatchReader:
+    """Return a reader over a sample of the stream that needs no Spark, once it is checked."""
     if is_spark_frame(sample):
         raise OptionError(
             "the sample is a Spark DataFrame, but the source is not; pass the sample as an Arrow "
@@ -193,7 +195,12 @@ def count_sample(manifest: Manifest, sample: Any) -> Candidates:
         )
     reader = open_source(sample, "sample")
     check_sample(manifest, reader.schema.names, lambda name: reader.schema.field(name).type)
-    return Candidates.from_sample(_codes_with_key(manifest, batch) for batch in reader)
+    return reader
+
+
+def count_sample(manifest: Manifest, sample: pa.RecordBatchReader) -> Candidates:
+    """Count the key codes in a sample of the stream."""
+    return Candidates.from_sample(_codes_with_key(manifest, batch) for batch in sample)
 
 
 def check_sample(

@@ -158,6 +158,8 @@ class Draft:
         """Remove the draft, and return a sentence about the outcome."""
         try:
             self.store.remove(self._folder)
+        except NotADirectoryError:
+            return "Nothing was written"
         except OSError as error:
             path = self.store.path(self._folder)
             return f"Its files are still in {path!r} ({error}); prune() will remove them"

@@ -18,6 +18,7 @@ from semistream.relation.storage import Store
 _FULL = "free some space on that device, or call prune() on a relation to delete old snapshots"
 _TOO_MANY_FILES = "too many files are open: raise the limit (ulimit -n), or open fewer at a time"
 _FORBIDDEN = "give this user the right to do so, or choose another place"
+_IN_THE_WAY = "a file has the name of a folder: move it away, or choose another place"
 _REMEDIES = {
     errno.EIO: "the device failed; the stored bytes may be intact: check the disk, its "
     "connection and the kernel's log, then try again",
@@ -29,6 +30,8 @@ _REMEDIES = {
     errno.EACCES: _FORBIDDEN,
     errno.EPERM: _FORBIDDEN,
     errno.EROFS: _FORBIDDEN,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
 }
 _ANY = "check that the device or service can be reached, then try again"
 

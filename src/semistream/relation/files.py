@@ -17,6 +17,7 @@ from pyarrow import dataset, fs
 from semistream.errors import BuildError
 from semistream.relation import places
 
+_FORMATS = ("csv", "parquet")  # also the suffixes of their files
 _BLOCK_BYTES = 1 << 20
 _BLANK_LINE = re.compile(rb"\n\r?\n")
 _SOURCE = re.compile(r".*Could not open CSV input source '(.+?)': Invalid: (.*)", re.DOTALL)
@@ -27,20 +28,38 @@ _VALUE = re.compile(r"CSV conversion error to (.+?): (invalid value '.*'|.*)", r
 
 def open_path(path: str) -> pa.RecordBatchReader:
     """Return a reader over a Parquet or CSV file or folder."""
-    for suffix in ("csv", "parquet"):
-        if path.rstrip("/").endswith(f".{suffix}"):
-            return _scan(path, suffix)
-    return _scan(path, "csv" if _has_csv_files(path) else "parquet")
-
-
-def _has_csv_files(path: str) -> bool:
-    place = places.find(path)
-    selector = fs.FileSelector(place.path, recursive=True, allow_not_found=True)
+    file_format = path.rstrip("/").rpartition(".")[2]
     try:
-        found = (place.filesystem or fs.LocalFileSystem()).get_file_info(selector)
-    except (OSError, pa.ArrowInvalid):  # a file, or nothing that can be listed: reading will tell
-        return False
-    return any(info.extension == "csv" for info in found)
+        return _scan(path, file_format if file_format in _FORMATS else _format_in(path))
+    except FileNotFoundError as error:
+        raise BuildError(f"{path!r} does not exist; correct the path") from error
+    except OSError as error:
+        raise BuildError(f"{path!r} cannot be read: {error}") from error
+
+
+def _format_in(path: str) -> str:
+    """Return the format of a folder's files, or raise if it has none, or both."""
+    filesystem, place = _place(path)
+    found = filesystem.get_file_info(place)
+    if found.type != fs.FileType.Directory:
+        return "parquet"
+    files = filesystem.get_file_info(fs.FileSelector(place, recursive=True))
+    seen = [f.base_name for f in files if f.is_file and not f.base_name.startswith((".", "_"))]
+    if not seen:
+        raise BuildError(f"the folder {path!r} has no files; correct the path")
+    counts = {suffix: sum(n.endswith(f".{suffix}") for n in seen) for suffix in _FORMATS}
+    if all(counts.values()):
+        raise BuildError(
+            f"the folder {path!r} has {counts['csv']} CSV and {counts['parquet']} Parquet files, "
+            "but a source has one format; move the files of one format to a folder of their own"
+        )
+    return "csv" if counts["csv"] else "parquet"
+
+
+def _place(path: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a path or URI, and the path in it."""
+    place = places.find(path)
+    return place.filesystem or fs.LocalFileSystem(), place.path
 
 
 def open_dataset(files: dataset.FileSystemDataset) -> pa.RecordBatchReader:
@@ -56,6 +75,8 @@ def _scan(path: str, file_format: str) -> pa.RecordBatchReader:
         return open_dataset(
             dataset.dataset(place.path, filesystem=place.filesystem, format=file_format)
         )
+    except FileNotFoundError:
+        raise
     except (OSError, pa.ArrowInvalid) as error:
         raise BuildError(_opening_message(path, file_format, str(error))) from error
 
@@ -73,8 +94,7 @@ def _opening_message(path: str, file_format: str, said: str) -> str:
     source = _SOURCE.search(said)
     if source is None:
         return f"{path!r} cannot be read as a {file_format} file or folder: {said}"
-    filesystem = places.find(path).filesystem or fs.LocalFileSystem()
-    return _csv_message(_File(filesystem, source[1]), source[2])
+    return _csv_message(_File(_place(path)[0], source[1]), source[2])
 
 
 def _reading_message(files: dataset.Dataset, file_format: str, said: str) -> str:

@@ -26,12 +26,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from semistream.errors import BuildError
+from semistream.errors import BuildError, SemistreamError
 from semistream.relation.build import (
     BuildOptions,
     check_sample,
     count_sample,
     empty_partition,
+    open_sample,
     write_sorted,
 )
 from semistream.relation.draft import Draft
@@ -40,6 +41,7 @@ from semistream.relation.hot import LEAST_SEEN, Candidates, HotKeys, most_hot_ro
 from semistream.relation.layout import Manifest, PartitionInfo
 from semistream.relation.relation import Relation
 from semistream.relation.writer import most_rows_of_page
+from semistream.spark.failures import ERROR_COLUMN, raised_as_ours, text_of, unless_error
 from semistream.spark.keys import (
     code_expression,
     column,
@@ -47,10 +49,12 @@ from semistream.spark.keys import (
     partition_expression,
 )
 from semistream.spark.types import arrow_schema, check_collation
+from semistream.spark.workers import check_workers
 
 _CODE_COLUMN = "__semistream_code"
 _SEEN_COLUMN = "__semistream_seen"
 _ROWS_COLUMN = "__semistream_rows"
+_ANSWER = f"partition string, null_keys long, {ERROR_COLUMN} string"  # of a task
 
 
 def build_from_dataframe(
@@ -69,16 +73,19 @@ def build_from_dataframe(
     # Rows without a key are sent to partition 0 only to be counted there.
     code = F.when(has_key_expression(key), code_expression(coder, key))
     check_collation(source.schema, key)
-    hot = HotKeys.none() if sample is None else _choose_hot(source, sample, draft.manifest)
+    check_workers(source.sparkSession)
     numbered = [column(n).alias(f"c{i}") for i, n in enumerate(source.columns)]
     rows = (
         source.repartitionById(partitions, partition)
         .select(*numbered, code.alias(_CODE_COLUMN))
         .sortWithinPartitions(_CODE_COLUMN)
     )
-    with draft:
-        answers = rows.mapInArrow(_WritePartition(draft, hot), "partition string, null_keys long")
-        collected = answers.collect()
+    seen = None if sample is None else _count_sample(source, sample, draft.manifest)
+    with draft:  # first: where nothing can be written, no job need run
+        hot = HotKeys.none() if seen is None else _choose_hot(source, seen, draft.manifest)
+        answers = rows.mapInArrow(_WritePartition(draft, hot), _ANSWER)
+        with raised_as_ours():
+            collected = answers.filter(unless_error(F.lit(True))).collect()
         infos = {i.index: i for i in (_read_answer(a.partition) for a in collected if a.partition)}
         return draft.publish(
             [infos.get(p, empty_partition(p)) for p in range(partitions)],
@@ -86,14 +93,17 @@ def build_from_dataframe(
         )
 
 
-def _choose_hot(source: DataFrame, sample: Any, manifest: Manifest) -> HotKeys:
-    """Return the hot keys, counted by Spark."""
+def _count_sample(source: DataFrame, sample: Any, manifest: Manifest) -> DataFrame:
+    """Return the codes that occur often enough in the sample, with their counts."""
     if isinstance(sample, DataFrame):
-        seen = _count_frame(sample, manifest)
-    else:
-        counted = count_sample(manifest, sample)
-        table = pa.table({_CODE_COLUMN: counted.codes, _SEEN_COLUMN: counted.seen})
-        seen = source.sparkSession.createDataFrame(table)
+        return _count_frame(sample, manifest)
+    counted = count_sample(manifest, open_sample(manifest, sample))
+    table = pa.table({_CODE_COLUMN: counted.codes, _SEEN_COLUMN: counted.seen})
+    return source.sparkSession.createDataFrame(table)
+
+
+def _choose_hot(source: DataFrame, seen: DataFrame, manifest: Manifest) -> HotKeys:
+    """Return the hot keys, counted by Spark."""
     codes = _codes(source, manifest)
     row_count = codes.count()
     most_rows = most_rows_of_page(manifest)
@@ -110,7 +120,7 @@ def _choose_hot(source: DataFrame, sample: Any, manifest: Manifest) -> HotKeys:
 
 
 def _count_frame(sample: DataFrame, manifest: Manifest) -> DataFrame:
-    """Return the codes that occur often enough in the sample, with their counts."""
+    """Return the same for a sample that is a DataFrame, to be counted by Spark."""
     if sample.isStreaming:
         raise BuildError(
             "the sample of the stream must be a batch DataFrame; got a streaming one. Write some "
@@ -143,16 +153,21 @@ class _WritePartition:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "a task runs inside Spark"
-        draft = Draft.resume(self._location, self._manifest)
         rows = _SortedRows(batches, self._manifest.schema)
         index, attempt = context.partitionId(), f"{context.taskAttemptId()}"
-        with explained(f"writing partition {index} of the relation at {self._location!r}"):
-            info = write_sorted(draft, index, iter(rows), attempt, self._hot)
-        answer = json.dumps(asdict(info)) if info.row_count else None
+        answer = problem = None
+        try:
+            with explained(f"writing partition {index} of the relation at {self._location!r}"):
+                draft = Draft.resume(self._location, self._manifest)
+                info = write_sorted(draft, index, iter(rows), attempt, self._hot)
+            answer = json.dumps(asdict(info)) if info.row_count else None
+        except SemistreamError as error:
+            problem = text_of(error)
         yield pa.record_batch(
             {
                 "partition": pa.array([answer], pa.string()),
                 "null_keys": pa.array([rows.null_keys], pa.int64()),
+                ERROR_COLUMN: pa.array([problem], pa.string()),
             }
         )
 

@@ -23,6 +23,8 @@ PLAIN_JOINS = {
     "shuffle_hash": "shuffled hash join",
     "merge": "sort-merge join",
 }
+KEY = "product_id"
+COLUMNS = ("surrogate_key", "supplier_id")  # of the master, that are added to each sale
 FILES_PER_BATCH = 2  # like a topic with a partition per core
 
 
@@ -79,16 +81,21 @@ class DemoSpark:
     def __init__(self, out: Path) -> None:
         """Start Spark."""
         self._out = out
-        self._spark: SparkSession = local_session("semistream-demo", out)
+        # What fails is raised here; Spark's log would say it again, on hundreds of lines.
+        self._spark: SparkSession = local_session("semistream-demo", out, log_level="OFF")
 
     def stop(self) -> None:
         """Stop Spark and delete its temporary files."""
-        self._spark.stop()
-        shutil.rmtree(self._out / "spark-local", ignore_errors=True)
+        try:
+            for query in self._spark.streams.active:
+                query.stop()
+            self._spark.stop()
+        finally:
+            shutil.rmtree(self._out / "spark-local", ignore_errors=True)
 
     def build(self, partitions: int) -> Relation:
         """Build the relation from the product master, on Spark's executors."""
-        options = BuildOptions("product_id", partitions)
+        options = BuildOptions(KEY, partitions)
         return build_from_dataframe(self._products(), self._out / "products.rel", options)
 
     def enrich(self, sales: str, name: str, relation: Relation, budget_bytes: int) -> Run:
@@ -96,9 +103,9 @@ class DemoSpark:
         enriched = enrich(
             self._sales(sales),
             relation,
-            on="product_id",
+            on=KEY,
             how="left",
-            columns=["surrogate_key", "supplier_id"],
+            columns=COLUMNS,
             memory=budget_bytes,
         )
         return self._write(enriched, name)

@@ -11,7 +11,11 @@ it ends: no state outlives a micro-batch, and Spark's checkpoint makes it exactl
 
 Telemetry is sent as rows: each task ends with one row that is empty but for a list of counters.
 `observe` sums them under the name of the join, where Spark reports them in
-`StreamingQueryProgress.observedMetrics`; a filter removes these rows from the data.
+`StreamingQueryProgress.observedMetrics`; a filter removes these rows from the data. An error is
+sent as a row as well, and raised by the filter (`semistream.spark.failures`).
+
+What can be known without the stream's rows is checked on the driver, when `enrich` is called:
+columns, types, the budget of a task, and whether the workers can run semistream at all.
 """
 
 import os
@@ -24,25 +28,29 @@ from pathlib import PurePosixPath
 from typing import Concatenate, ParamSpec
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, LongType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from semistream.advice.auto import AUTO, make_join
 from semistream.advice.calibration import factors_for
+from semistream.advice.feasible import task_budget
 from semistream.cost.factors import CostFactors
-from semistream.embedded import DEFAULT_MEMORY, JoinOptions
-from semistream.errors import BudgetError, ColumnError, OptionError
+from semistream.embedded import DEFAULT_MEMORY, JoinOptions, open_relation
+from semistream.errors import BudgetError, ColumnError, OptionError, SemistreamError
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
+from semistream.spark.failures import ERROR_COLUMN, text_of, unless_error
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
+from semistream.spark.workers import check_workers
 from semistream.spec import Columns, JoinSpec, On
-from semistream.units import format_bytes
 
 TELEMETRY_COLUMN = "__semistream_telemetry"
 _PARTITION_COLUMN = "__semistream_partition"
+_INNER_COLUMNS = (TELEMETRY_COLUMN, ERROR_COLUMN)  # the last two of what a task returns
 _TELEMETRY_TYPE = pa.list_(pa.int64())
 _P = ParamSpec("_P")
 # Holds on the snapshots of all queries that this driver has planned. A query keeps to the snapshot
@@ -72,21 +80,23 @@ def enrich(
     join, a size or a share of the relation (``"5%"``): each of its P partitions is joined by one
     task with ``memory / P``, so it is kept even if all of them run at once. The
     join's counters appear in the query's observed metrics under `name`, which is
-    ``semistream:<relation>`` unless given; two joins in one query need different names.
+    ``semistream:<relation>`` unless given, and ``semistream:<relation>#2`` for a second join with
+    the same relation.
 
     ::
 
         enriched = ss.enrich(sales, "products.rel", on="product_id", memory="64MB")
     """
-    relation = relation if isinstance(relation, Relation) else Relation.open(relation)
+    relation = open_relation(relation)
     options = JoinOptions(on, how, columns, memory, algorithm, suffix)
     case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
+    schema = _joined_schema(stream, spec, case_sensitive)
     _planned.append(relation.hold())
-    task = _Task(relation, spec, algorithm, _task_budget(relation, options.memory_bytes(relation)))
-    task.check()
-    task = task.with_factors()
+    share_bytes = task_budget(algorithm, relation, spec, options.memory_bytes(relation))
+    check_workers(stream.sparkSession)
+    task = _Task(relation, spec, algorithm, share_bytes).with_factors()
     partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
     # By position: mapInArrow looks columns up by unquoted names, which fails for "a.b" and "a`b".
     numbered = [f"c{i}" for i in range(len(stream.columns))]
@@ -95,9 +105,10 @@ def enrich(
         .toDF(*numbered, _PARTITION_COLUMN)
         .repartitionById(relation.partition_count, column(_PARTITION_COLUMN))
     )
-    joined = routed.mapInArrow(task, _joined_schema(stream, spec, case_sensitive))
-    observed = joined.observe(name or _default_name(relation), *_sums())
-    return observed.filter(column(TELEMETRY_COLUMN).isNull()).drop(TELEMETRY_COLUMN)
+    joined = routed.mapInArrow(task, schema)
+    observed = _observe(joined, relation) if name is None else joined.observe(name, *_sums())
+    is_joined = unless_error(column(TELEMETRY_COLUMN).isNull())
+    return observed.filter(is_joined).drop(*_INNER_COLUMNS)
 
 
 def _without_stream(
@@ -137,11 +148,6 @@ class _Task:
     budget_bytes: int  # of one task: its share of the memory
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
-    def check(self) -> None:
-        """Raise here, on the driver, the errors that every task would raise."""
-        with self._whole_budget():
-            make_join(self.algorithm, self.relation, self.spec, self.budget_bytes, partition=0)
-
     def with_factors(self) -> "_Task":
         """Return the task with the cost factors of the driver's host, by which `auto` chooses."""
         if self.algorithm != AUTO:
@@ -154,10 +160,10 @@ class _Task:
         try:
             yield
         except BudgetError as error:
-            raise error.for_all_tasks(self.relation.partition_count) from error
+            raise error.for_all_tasks(self.relation.partition_count) from None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join the rows of a partition, then yield one row of telemetry."""
+        """Join the rows of a partition, then yield one row: telemetry, or an error of ours."""
         batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
@@ -167,19 +173,16 @@ class _Task:
         stream = map(self._stream_rows, chain([first], batches))
         # Spark labels timestamps with the session's time zone: use the schema of the batch.
         spec = self.spec.with_stream_schema(self._stream_rows(first).schema)
-        with self._whole_budget():
-            operator = make_join(
-                self.algorithm,
-                self.relation,
-                spec,
-                self.budget_bytes,
-                partition,
-                factors=self.factors,
-            )
-            wire = _Wire(spec)
-            for batch in operator.join(stream):
-                yield wire.rows(batch)
-            yield wire.telemetry(operator.telemetry)
+        wire = _Wire(spec)
+        try:
+            with self._whole_budget():
+                about = (self.algorithm, self.relation, spec, self.budget_bytes, partition)
+                operator = make_join(*about, factors=self.factors)
+                for batch in operator.join(stream):
+                    yield wire.rows(batch)
+                yield wire.telemetry(operator.telemetry)
+        except SemistreamError as error:
+            yield wire.error(error)
 
     def _stream_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         fields = list(batch.schema)[:-1]
@@ -200,29 +203,28 @@ class _Wire:
             if field.type != wire.type
         }
         fields = [field.with_nullable(True) for field in (*spec.stream_schema, *wired)]
-        self._schema = pa.schema([*fields, pa.field(TELEMETRY_COLUMN, _TELEMETRY_TYPE)])
+        inner = (pa.field(TELEMETRY_COLUMN, _TELEMETRY_TYPE), pa.field(ERROR_COLUMN, pa.string()))
+        self._schema = pa.schema([*fields, *inner])
 
     def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = batch.columns
         for i, dtype in self._casts.items():
             columns[i] = columns[i].cast(dtype)
-        empty = pa.nulls(batch.num_rows, _TELEMETRY_TYPE)
-        return pa.RecordBatch.from_arrays([*columns, empty], schema=self._schema)
+        empty = [pa.nulls(batch.num_rows, field.type) for field in list(self._schema)[-2:]]
+        return pa.RecordBatch.from_arrays([*columns, *empty], schema=self._schema)
 
     def telemetry(self, counters: Telemetry) -> pa.RecordBatch:
-        empty = [pa.nulls(1, field.type) for field in list(self._schema)[:-1]]
-        row = pa.array([counters.values()], _TELEMETRY_TYPE)
-        return pa.RecordBatch.from_arrays([*empty, row], schema=self._schema)
+        return self._row(TELEMETRY_COLUMN, counters.values())
 
+    def error(self, error: SemistreamError) -> pa.RecordBatch:
+        return self._row(ERROR_COLUMN, text_of(error))
 
-def _task_budget(relation: Relation, memory_bytes: int) -> int:
-    budget_bytes = memory_bytes // relation.partition_count
-    if budget_bytes == 0:
-        raise BudgetError(
-            f"memory of {format_bytes(memory_bytes)} is less than one byte for each of the "
-            f"{relation.partition_count} partitions; raise memory"
-        )
-    return budget_bytes
+    def _row(self, name: str, value: object) -> pa.RecordBatch:
+        """Return a row that is empty but for one of the inner columns."""
+        values = {field.name: None for field in list(self._schema)[-2:]} | {name: value}
+        arrays = [pa.nulls(1, field.type) for field in list(self._schema)[:-2]]
+        arrays += [pa.array([values[f.name]], f.type) for f in list(self._schema)[-2:]]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _joined_schema(stream: DataFrame, spec: JoinSpec, case_sensitive: bool) -> StructType:
@@ -230,7 +232,7 @@ def _joined_schema(stream: DataFrame, spec: JoinSpec, case_sensitive: bool) -> S
     for name in spec.output_schema.names:
         if spec.output_schema.names.count(name) > 1:
             raise ColumnError(f"the stream has several columns named {name!r}; rename them")
-        if name == TELEMETRY_COLUMN or (not case_sensitive and name.lower() == TELEMETRY_COLUMN):
+        if (name if case_sensitive else name.lower()) in _INNER_COLUMNS:
             raise OptionError(
                 f"the column name {name!r} is reserved for semistream; rename your column"
             )
@@ -240,6 +242,7 @@ def _joined_schema(stream: DataFrame, spec: JoinSpec, case_sensitive: bool) -> S
             *(StructField(f.name, f.dataType, True, f.metadata) for f in stream.schema.fields),
             *(StructField(f.name, spark_type(f), True) for f in added),
             StructField(TELEMETRY_COLUMN, ArrayType(LongType())),
+            StructField(ERROR_COLUMN, StringType()),
         ]
     )
 
@@ -249,5 +252,16 @@ def _sums() -> list[Column]:
     return [F.sum(counters[i]).alias(name) for i, name in enumerate(Telemetry.names())]
 
 
-def _default_name(relation: Relation) -> str:
-    return f"semistream:{PurePosixPath(relation.location).stem}"
+def _observe(joined: DataFrame, relation: Relation) -> DataFrame:
+    """Observe the counters under the relation's name, with a number if the query has it already."""
+    name = f"semistream:{PurePosixPath(relation.location).stem}"
+    number = 1
+    while True:
+        try:
+            observed = joined.observe(name if number == 1 else f"{name}#{number}", *_sums())
+            assert observed.schema, "a Connect session looks at the plan only when it is asked"
+            return observed
+        except AnalysisException as error:
+            if error.getCondition() != "DUPLICATED_METRICS_NAME":
+                raise
+            number += 1

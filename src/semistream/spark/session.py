@@ -1,18 +1,25 @@
 """A local Spark session for the demo and the benchmarks: quiet, with its files in one folder."""
 
+import logging
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from semistream.spark.workers import configure_spark
 
-def local_session(name: str, work_dir: Path, *, cores: int = 2, memory: str = "4g") -> SparkSession:
+
+def local_session(
+    name: str, work_dir: Path, *, cores: int = 2, memory: str = "4g", log_level: str = "ERROR"
+) -> SparkSession:
     """Start Spark in this process, quiet, with its files below `work_dir`."""
-    # Workers must run this interpreter, not the first "python3" on the path.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.Builder().appName(name).master(f"local[{cores}]")
+    builder = configure_spark(builder, python=sys.executable)
     settings = {
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
@@ -22,12 +29,37 @@ def local_session(name: str, work_dir: Path, *, cores: int = 2, memory: str = "4
         "spark.sql.warehouse.dir": work_dir / "spark-warehouse",
         "spark.local.dir": work_dir / "spark-local",
         "spark.sql.streaming.metricsEnabled": "false",
-        "spark.log.level": "ERROR",
+        "spark.log.level": log_level,
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={work_dir} {_quiet(work_dir)}",
     }
     for key, value in settings.items():
         builder = builder.config(key, str(value))
     return builder.getOrCreate()
+
+
+@contextmanager
+def ended_by_interrupt() -> Iterator[None]:
+    """Let Ctrl-C raise nothing but `KeyboardInterrupt` from the block, and print nothing.
+
+    Spark's own way is to cancel all jobs, and then many of its parts report that at length.
+    """
+    is_interrupted = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        logging.disable(logging.CRITICAL)  # py4j logs that its call was interrupted
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except BaseException:
+        if is_interrupted:  # whatever came of it
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _quiet(work_dir: Path) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from semistream.errors import OptionError, SemistreamError
+from semistream.extras import needs_extra
 from semistream.workload.jsonlines import json_lines
 
 _LOG = logging.getLogger(__name__)
@@ -128,12 +129,8 @@ class _Sender:
 
 def _connect(topic: KafkaTopic) -> Any:
     """Return a producer after a broker has answered."""
-    try:
+    with needs_extra("kafka", "writing to Kafka"):
         import confluent_kafka as kafka
-    except ImportError as error:
-        raise OptionError(
-            "writing to Kafka needs confluent-kafka. Install it: pip install 'semistream[kafka]'"
-        ) from error
     producer = kafka.Producer(
         {
             "bootstrap.servers": topic.servers,

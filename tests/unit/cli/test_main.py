@@ -1,5 +1,7 @@
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 import semistream as ss
 from semistream.cli.java import java_problem
 from semistream.cli.main import main
+from tests.faults.test_read_only import OBEY_PERMISSIONS
 
 
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,7 +39,69 @@ def test_build_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["build", str(source), str(tmp_path / "p.rel"), "--key", "prodct_id"]) == 2
     assert "Did you mean 'product_id'?" in capsys.readouterr().err
     assert main(["build", str(tmp_path / "none.csv"), str(tmp_path / "p.rel"), "--key", "x"]) == 2
-    assert "none.csv" in capsys.readouterr().err
+    assert "none.csv' does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("build", "products.csv", "taken/p.rel", "--key", "id"),
+        ("generate", "retail", "--rows", "10", "--out", "taken/stream"),
+        ("generate", "retail", "--relation-rows", "10", "--relation-out", "taken/r.csv"),
+        ("explain", "p.rel", "--device", "ssd", "--plot", "taken/chart.png"),
+        ("lab", "run", "meshjoin-5a", "--out", "taken/lab"),
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_a_target_that_cannot_be_written(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+) -> None:
+    """A file is in the way, which stops root as well."""
+    monkeypatch.chdir(tmp_path)
+    Path("products.csv").write_text("id\n1\n")
+    Path("taken").touch()
+    ss.build_relation("products.csv", "p.rel", key="id")
+    assert main(list(words)) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("semistream: ")
+    assert "taken" in said[0]
+
+
+def test_a_target_that_is_read_only(tmp_path: Path) -> None:
+    (tmp_path / "products.csv").write_text("id\n1\n")
+    target = tmp_path / "read-only"
+    target.mkdir(0o555)
+    words = ["build", "products.csv", "read-only/p.rel", "--key", "id"]
+    as_others = OBEY_PERMISSIONS if os.getuid() == 0 else []
+    command = [*as_others, sys.executable, "-m", "semistream.cli.main", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()
+    assert "read-only/p.rel' could not be built: [Errno 13] Permission denied" in said
+    assert said.endswith("give this user the right to do so, or choose another place")
+
+
+def test_a_pipe_that_nobody_reads(tmp_path: Path) -> None:
+    place = str(tmp_path / "p.rel")
+    ss.build_relation(pa.table({"id": range(100)}), place, key="id")
+    line = "semistream: the output was closed before its end"
+    assert _unread("explain", place, "--device", "ssd") == [line]
+    assert _unread("lab", "list") == []  # Rich ends the command by itself
+
+
+def _unread(*words: str) -> list[str]:
+    """Run a command whose output nobody reads, and return what it says about that."""
+    command = [sys.executable, "-m", "semistream.cli.main", *words]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert done.returncode == 1
+    return done.stderr.splitlines()
 
 
 def _fake_java(folder: Path, first_line: str) -> Path:
