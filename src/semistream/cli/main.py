@@ -25,7 +25,7 @@ from semistream.version import __version__
 
 _EXIT_CODES = (
     "exit codes: 0 done and well; 1 verify found damage, or doctor something wrong; 2 the command "
-    "could not run, for the reason that it prints; 130 interrupted"
+    "could not run, for the reason that it prints; 130 interrupted; 141 its output was closed"
 )
 _COLUMNS = "columns that the join adds, separated by commas"
 _SEED = "the same seed gives the same rows"
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         # The reader of a pipe has enough (`semistream … | head`); what is buffered has no reader.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print("semistream: the output was closed before its end", file=sys.stderr)
-        return 1
+        return 141  # as shells show a program that SIGPIPE ended
     except OSError as error:
         print(f"semistream: {said(error)}; {remedy(error)}", file=sys.stderr)
         return 2
