@@ -80,7 +80,7 @@ def test_generated_workloads(measure: Callable[[list[Case]], list[Found]], algor
 WIDE = Case("one wide row", "texts", 1, "even", 200_000, 5_000, 0.01, "", 20 * MB, "inner")
 
 
-@pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "chybridjoin", "auto"])
+@pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "chybridjoin", "lookup", "auto"])
 def test_one_wide_row(measure: Callable[[list[Case]], list[Found]], algorithm: str) -> None:
     """A row of 1 MB that 1 to 2.3 % of the stream rows request: two to five gigabytes of output."""
     shares = (0.01, 0.023) if algorithm in ("meshjoin", "hybridjoin") else (0.01,)
@@ -99,7 +99,7 @@ def test_a_wide_row_that_half_of_the_stream_asks_for(
     assert one["growth"] <= most_growth(20 * MB), one
 
 
-@pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "auto"])
+@pytest.mark.parametrize("algorithm", ["meshjoin", "hybridjoin", "lookup", "auto"])
 def test_duplicates_met_by_a_stream_that_gets_wider(
     measure: Callable[[list[Case]], list[Found]], algorithm: str
 ) -> None:
@@ -117,7 +117,7 @@ def test_all_of_r_in_memory(measure: Callable[[list[Case]], list[Found]]) -> Non
 
 
 @pytest.mark.parametrize("how", ["left", "anti"])
-@pytest.mark.parametrize("algorithm", ["meshjoin", "chybridjoin", "auto"])
+@pytest.mark.parametrize("algorithm", ["meshjoin", "chybridjoin", "lookup", "auto"])
 def test_wide_rows_that_cannot_match_come_first(
     measure: Callable[[list[Case]], list[Found]], algorithm: str, how: str
 ) -> None:
@@ -128,7 +128,7 @@ def test_wide_rows_that_cannot_match_come_first(
 
 
 @pytest.mark.parametrize("kind", ["nested", "union"])
-@pytest.mark.parametrize("algorithm", ["meshjoin", "chybridjoin", "auto"])
+@pytest.mark.parametrize("algorithm", ["meshjoin", "chybridjoin", "lookup", "auto"])
 def test_nested_columns(
     measure: Callable[[list[Case]], list[Found]], algorithm: str, kind: str
 ) -> None:
@@ -137,7 +137,7 @@ def test_nested_columns(
     assert one["growth"] <= most_growth(40 * MB), one
 
 
-@pytest.mark.parametrize("algorithm", ["hybridjoin", "auto"])
+@pytest.mark.parametrize("algorithm", ["hybridjoin", "lookup", "auto"])
 def test_a_huge_batch_is_not_copied(
     measure: Callable[[list[Case]], list[Found]], algorithm: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_huge_batch_is_not_copied(
     assert one["growth"] <= most_growth(20 * MB), one
 
 
-@pytest.mark.parametrize("algorithm", ["meshjoin", "auto"])
+@pytest.mark.parametrize("algorithm", ["meshjoin", "lookup", "auto"])
 def test_many_small_pages(tmp_path: Path, algorithm: str) -> None:
     """A page table of several megabytes is reserved before it is loaded, or refused."""
     case = replace(WIDE, shape="many", partitions=64, rows=20_000, share=0.0, algorithm=algorithm)
