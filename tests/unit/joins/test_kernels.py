@@ -228,9 +228,8 @@ def check_ends(bounds: NDArray[np.int64], skip: int, requests: NDArray[np.int64]
     is_read = np.zeros(101, np.bool_)
     for _, size, place in requests.T.tolist():
         is_read[place // 8 : (place + size) // 8] = True
-    expected = []
-    for row in (bounds[1:-1] - skip).tolist():
-        expected.append(int(row + np.argmin(is_read[row:])) if is_read[row] else 0)
+    first_rows = (bounds[1:-1] - skip).tolist()
+    expected = [int(row + np.argmin(is_read[row:])) if is_read[row] else 0 for row in first_rows]
     assert ends.tolist() == expected
     assert found == np.count_nonzero(ends)
     assert all(codes[end] != codes[end - 1] for end in ends.tolist() if 0 < end < 100)
