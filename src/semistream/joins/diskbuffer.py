@@ -101,7 +101,7 @@ class DiskBuffer:
             return last - first
         some = RequestedPages.of(self._reader, first, last, requested)
         requests = read_in_place(self._reader, CODES, some, self.codes.view(np.uint8))
-        self.bytes_read += int(requests[1].sum())
+        self.bytes_read += int(requests[0].sum())
         self.run_ends = np.empty(last - first, np.int64)
         return int(end_runs(requests, bounds, first, last, self.codes, self.run_ends))
 
@@ -144,7 +144,9 @@ class DiskBuffer:
         if self._whole_pages:
             return SlabRows(self._requested, rows, self.codes)
         requested = self._pages_of(rows if self._requested else rows[:0])
-        about = (self._requested, self._order, rows, self.codes)
+        bounds = self._reader.row_bounds
+        places = rows - (bounds[requested.first] - bounds[self._first])
+        about = (self._requested, self._order, rows, self.codes, places)
         return _LateRows(*about, partial(self._read, requested))
 
     def _pages_of(self, rows: NDArray[np.int64]) -> RequestedPages:
@@ -153,6 +155,8 @@ class DiskBuffer:
         pages = np.empty(last - first, np.int64)
         count = pages_of_rows(rows, self._reader.row_bounds, first, last, pages)
         self._share_touched = count / (last - first)
+        if count:
+            first, last = int(pages[0]), int(pages[count - 1]) + 1
         return RequestedPages.of(self._reader, first, last, pages[:count])
 
     def _read(self, requested: RequestedPages, load: Callable[[RequestedPages], int]) -> None:
@@ -173,11 +177,13 @@ class _LateRows:
         order: Sequence[int],
         rows: NDArray[np.int64],
         codes: NDArray[np.int64],
+        places: NDArray[np.int64],
         read: Callable[[Callable[[RequestedPages], int]], None],
     ) -> None:
         self._slabs = slabs  # of the columns that the join reads
         self._rows = rows  # on the pages in the disk buffer
         self._codes = codes  # of all rows on these pages
+        self._places = places  # of the rows in what `read` brings in
         self._read = read  # brings parts of a column into the arena
         # Where the texts of a column start, and their lengths.
         self._texts: dict[int, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
@@ -195,23 +201,23 @@ class _LateRows:
 
     def _locate(self, i: int, slab: Slab) -> None:
         if self.sizes is None:
-            self.sizes = np.zeros(len(self._rows), np.int64)
+            self.sizes = np.zeros(len(self._places), np.int64)
         if slab.encoding is Encoding.BYTES:
             self._read(slab.load_lengths)
-            self._texts[i] = slab.extents(self._rows)
+            self._texts[i] = slab.extents(self._places)
             self.sizes += self._texts[i][1]
         else:
             self._read(slab.load)
             self._loaded = i
-            self.sizes += slab.sizes(self._rows)
+            self.sizes += slab.sizes(self._places)
 
     def _gather(self, i: int, slab: Slab) -> pa.Array:
         if slab.is_implied:
             return slab.from_codes(self._codes[self._rows])
         if i in self._texts:
             self._read(slab.load_data)
-            return slab.gather_texts(*self._texts.pop(i), self._rows)
+            return slab.gather_texts(*self._texts.pop(i), self._places)
         if i != self._loaded:
             self._read(slab.load)
         self._loaded = None
-        return slab.gather(self._rows)
+        return slab.gather(self._places)

@@ -13,7 +13,7 @@ call where the file is local.
 
 So a row is always at the same place of a load, whatever was read of it; what was not requested is
 undefined there. A part of a page is compared with its checksum the first time this process
-requests it. If all of a load is read, it is read as a scan does, and the kernel may read ahead.
+requests it. If every page is requested, they are read as by a scan, and the kernel may read ahead.
 
 Memory: 32 bytes for each requested page, while it is read.
 """
@@ -31,7 +31,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class RequestedPages:
-    """Some of the pages of a load."""
+    """Some of the pages of a load, or of a part of it."""
 
     first: int  # of the load
     last: int  # exclusive
@@ -51,29 +51,31 @@ class RequestedPages:
         """Request every page of a load."""
         return cls.of(reader, first, last, np.arange(first, last))
 
+    @property
+    def are_all(self) -> bool:
+        """Whether every page of the load is requested."""
+        return len(self.pages) == self.last - self.first
+
 
 def read_in_place(
     reader: PageReader, name: str, requested: RequestedPages, out: NDArray[np.uint8]
 ) -> Ints:
-    """Read a part of requested pages; return the requests: offset, size and place in `out`."""
+    """Read a part of requested pages; return the size and the place in `out` of each request."""
     part = reader.part(name)
     if part is None:  # no page has it
-        return np.empty((3, 0), np.int64)
+        return np.empty((2, 0), np.int64)
+    if requested.are_all:
+        reader.read_part(name, requested.first, requested.last, out)
+        return np.array([[part.size_bytes(requested.first, requested.last)], [0]])
     starts = np.empty(len(requested.pages), np.int64)
-    planned = []
+    made = []
     for some in requested.by_file:
         pages = requested.pages[some]
         requests = np.empty((3, len(pages)), np.int64)
         where = (part.offsets, part.ends, part.unit_bytes, reader.most_gap_bytes)
         count = plan_in_place(pages, requested.first, *where, starts[some], requests)
-        planned.append(requests[:, :count])
-    whole_bytes = part.size_bytes(requested.first, requested.last)
-    if sum(int(requests[1].sum()) for requests in planned) == whole_bytes:
-        reader.read_part(name, requested.first, requested.last, out)
-    else:
-        for some, requests in zip(requested.by_file, planned, strict=True):
-            pages = requested.pages[some]
-            if requests.shape[1]:
-                reader.read_requests(part, int(pages[0]), requests, out)
+        if count:
+            reader.read_requests(part, int(pages[0]), requests[:, :count], out)
             reader.check_pages(part, pages, out, starts[some])
-    return planned[0] if len(planned) == 1 else np.concatenate(planned, axis=1)
+        made.append(requests[1:, :count])
+    return made[0] if len(made) == 1 else np.concatenate(made, axis=1)

@@ -70,9 +70,10 @@ def plan_in_place(pages, first_page, offsets, ends, unit_bytes, most_gap, out_st
 def end_runs(requests, row_bounds, first_page, last_page, codes, out_ends):
     """Say of each page of a load up to which row its codes were read; return how many pages were.
 
-    `requests` are those for the codes, which were read. Writes for each page the row, counted from
-    the first of the load, at which the codes that were read with it end; 0 if it was not read. The
-    code behind them is set to one that differs, so that no run of equal codes seems to go on there.
+    `requests` are the size and the place of each one that was made for the codes. Writes for each
+    page the row, counted from the first of the load, at which the codes that were read with it end;
+    0 if it was not read. The code behind them is set to one that differs, so that no run of equal
+    codes seems to go on there.
     """
     out_ends[:] = 0
     base = row_bounds[first_page]
@@ -80,8 +81,8 @@ def end_runs(requests, row_bounds, first_page, last_page, codes, out_ends):
     read = 0
     end = begin = np.int64(-1)
     for i in range(requests.shape[1] - 1, -1, -1):
-        start = requests[2, i] // CODE_BYTES
-        stop = start + requests[1, i] // CODE_BYTES
+        start = requests[1, i] // CODE_BYTES
+        stop = start + requests[0, i] // CODE_BYTES
         if stop != begin:  # else the next run begins where this one ends
             end = stop
             if end < len(codes):

@@ -148,7 +148,7 @@ class Slab:
         name = self._names[part]
         out = self._lend(self._reader.part_bytes(name, requested.first, requested.last))
         requests = read_in_place(self._reader, name, requested, out)
-        self._bytes_read += int(requests[1].sum())
+        self._bytes_read += int(requests[0].sum())
         return out
 
     def _read_validity(self, requested: RequestedPages) -> NDArray[np.uint8] | None:

@@ -16,6 +16,7 @@ from semistream.advice.situation import layout_of, reader_for
 from semistream.budget.split import Split
 from semistream.cost.conditions import Conditions, Loads
 from semistream.cost.demand import Demand
+from semistream.cost.factors import CostFactors, IoCurve
 from semistream.cost.models import MODELS
 from semistream.joins.frontstage import POLICY
 from semistream.joins.registry import ALGORITHMS
