@@ -9,8 +9,6 @@ from semistream.relation.pagetable import CODES, parts_of
 from semistream.relation.reader import PageReader
 from semistream.relation.writer import CODE_BYTES
 
-# Pages between two hits that are cheaper to read along than to skip with another request.
-READ_THROUGH_PAGES = 2
 _ALIGN = 64
 MOST_PLANNED_BYTES = 1 << 20
 

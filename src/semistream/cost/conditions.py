@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.budget.frontsizes import FrontPolicy
-from semistream.budget.pagesizes import READ_THROUGH_PAGES
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, RequestCosts
 
@@ -72,18 +71,60 @@ class Conditions:
             return sum(
                 (1 + breaks) * io(pages * size / (1 + breaks), follows=follows) for size in sizes
             )
-        # Codes lie in a file of their own; without columns to fetch a scan never seeks.
-        follows = not layout.part_bytes and not loads.are_scattered
-        cost = io(pages * layout.code_bytes, follows=follows)
-        if not layout.part_bytes:
-            return cost
         loads = loads.thinned()
-        runs, fetched = loads.runs()
-        runs = runs + breaks * fetched / pages
+        cost = self._codes_seconds(loads)
         for size in layout.part_bytes:
-            requests = runs * io.each(fetched * size / np.maximum(runs, 1e-9))
-            cost += float(np.average(requests, weights=loads.often))
+            cost += self._part_seconds(loads, size, breaks / pages)
         return cost
+
+    def _codes_seconds(self, loads: "Loads") -> float:
+        """Return what the codes of a load cost: they lie in a file of their own."""
+        size, io = self.layout.code_bytes, self.factors.io
+        # Without columns to fetch a scan never seeks.
+        follows = not self.layout.part_bytes and not loads.are_scattered
+        if loads.asks is None:
+            return io(loads.pages * size, follows=follows)
+        # No seek either if a load ends with a page that was read and the next one begins behind it.
+        continues = float(np.mean(loads.touched[:, -1])) ** 2
+        runs, fetched = self._runs_of_codes(loads)
+        return self._planned_seconds(loads, size, runs, fetched) - follows * continues * io.seek_s
+
+    def _runs_of_codes(self, loads: "Loads") -> tuple[Floats, Floats]:
+        """Return the runs of pages whose codes are read, and the number of pages in them."""
+        gap = self._most_gap_pages(self.layout.code_bytes)
+        if self.layout.rows_per_key <= 1:
+            return loads.runs(gap)
+        # The rows of a key may run on to the next page, which is read as well.
+        runs, fetched = loads.runs(max(0, gap - 1))
+        return runs, np.minimum(loads.pages, fetched + runs)
+
+    def _part_seconds(self, loads: "Loads", size: float, breaks: float) -> float:
+        """Return what a part of the pages with matches costs.
+
+        `breaks` is how often a page does not lie behind the one before it in the file.
+        """
+        runs, fetched = loads.runs(self._most_gap_pages(size))
+        return self._planned_seconds(
+            loads, size, runs + breaks * fetched, fetched + loads.cuts, loads.cuts
+        )
+
+    def _planned_seconds(
+        self, loads: "Loads", size: float, runs: Floats, pages: Floats, cuts: Floats | float = 0.0
+    ) -> float:
+        """Return what runs of pages cost on average: the requests of a piece are made together.
+
+        The first of them costs what the curve says, each of the others a request more.
+        """
+        first = np.minimum(1.0, runs) + cuts
+        seconds = first * self.factors.io.each(pages * size / np.maximum(first, 1e-9))
+        seconds += np.maximum(0.0, runs - 1) * self.factors.planned.request_s
+        return float(np.average(seconds, weights=loads.often))
+
+    def _most_gap_pages(self, size: float) -> int:
+        """Return how many pages of a part are read along rather than left out."""
+        return int(
+            min(self.layout.page_count, self.factors.planned.most_gap_bytes / max(1.0, size))
+        )
 
     def requested_pages(self, tuples: float) -> float:
         """Return how many different pages so many tuples request."""
@@ -100,6 +141,9 @@ class Loads:
     output_rows: float  # matches of a piece
     often: Floats | None = None  # how often each load is made; equally often unless given
     are_scattered: bool = False  # a load does not continue where the one before ended
+    # For each load, the probability that it is made for each of its pages. None if it is made in
+    # any case, and the codes of all its pages are read.
+    asks: Floats | None = None
 
     def thinned(self) -> "Loads":
         """Return fewer loads to compute: those with most matches, and some of the others."""
@@ -115,28 +159,44 @@ class Loads:
         chosen = np.concatenate([hot, some])
         weights = np.concatenate([often[hot], often[some] * stand_for])
         return replace(
-            self, touched=self.touched[chosen], matches=self.matches[chosen], often=weights
+            self,
+            touched=self.touched[chosen],
+            matches=self.matches[chosen],
+            often=weights,
+            asks=None if self.asks is None else self.asks[chosen],
         )
 
-    def runs(self) -> tuple[Floats, Floats]:
-        """Return for each load the number of runs of pages that are fetched, and of pages."""
-        touched = self.touched
-        count, pages = touched.shape
-        at = READ_THROUGH_PAGES + 1
-        edge = np.zeros((count, at))
-        padded = np.hstack([edge, touched, edge])
+    @property
+    def cuts(self) -> Floats:
+        """For each load, where one piece ends and the next begins: a run is cut inside a page."""
+        return np.asarray(_pieces(self.matches, self.output_rows) - 1, np.float64)
 
-        def shifted(by: int) -> Floats:
-            return padded[:, at + by : at + by + pages]
+    def runs(self, most_gap: int) -> tuple[Floats, Floats]:
+        """Return for each load the number of runs of pages that are fetched, and of pages in them.
 
-        starts = touched * (1 - shifted(-1)) * (1 - shifted(-2)) * (1 - shifted(-3))
-        gap_of_one = shifted(-1) * shifted(1)
-        gap_of_two = shifted(-1) * (1 - shifted(1)) * shifted(2)
-        gap_of_two = gap_of_two + shifted(-2) * (1 - shifted(-1)) * shifted(1)
-        along = (1 - touched) * (gap_of_one + gap_of_two)
-        # Where one piece ends and the next begins, a run is cut in the middle of a page.
-        cuts = _pieces(self.matches, self.output_rows) - 1
-        return starts.sum(axis=1) + cuts, (touched + along).sum(axis=1) + cuts
+        Pages without a match are read along where at most G = `most_gap` of them lie between two
+        with one. So a run starts at page j if that has a match and the G + 1 pages before have
+        none; its end is found in the same way, and the pages between are those of the run. Pages
+        are independent of each other, but for the one that the load is made for: with v_j for the
+        others and u_j for that one, no page of a set W has a match with the probability
+        (1 − Σ u_j)·Π(1 − v_j).
+        """
+        count, pages = self.touched.shape
+        asks = np.zeros((count, pages)) if self.asks is None else self.asks
+        others = (self.touched - asks) / np.maximum(1e-12, 1 - asks)
+        asked, missed = np.zeros((2, count, pages + 1))
+        np.cumsum(asks, axis=1, out=asked[:, 1:])
+        np.cumsum(np.log(np.maximum(1e-300, 1 - others)), axis=1, out=missed[:, 1:])
+
+        def untouched(first: NDArray[np.int64], last: NDArray[np.int64]) -> Floats:
+            rest = np.maximum(0.0, 1 - asked[:, last] + asked[:, first])
+            return np.asarray(rest * np.exp(missed[:, last] - missed[:, first]), np.float64)
+
+        at = np.arange(pages)
+        before, behind = np.maximum(0, at - most_gap - 1), np.minimum(pages, at + most_gap + 2)
+        starts = untouched(before, at) - untouched(before, at + 1)
+        ends = untouched(at + 1, behind) - untouched(at, behind)
+        return starts.sum(axis=1), np.maximum(0.0, ends @ (at + 1.0) - starts @ at)
 
 
 def _pieces(matches: Floats, output_rows: float) -> Floats:

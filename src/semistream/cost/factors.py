@@ -87,7 +87,7 @@ class FrontCosts:
 
 @dataclass(frozen=True, slots=True)
 class RequestCosts:
-    """What the read plan of look-ups pays for a request, and for each byte of it."""
+    """What a read plan pays for a request among others, and for each byte of it."""
 
     request_s: float = 0.0
     byte_s: float = 0.0
@@ -109,7 +109,15 @@ class CostFactors:
     pinned: tuple[FrontCosts, ...] = (FrontCosts(1),)
     resident_s: float = 0.0  # a tuple, with all of R in memory
     look_up: tuple[StepCosts, ...] = (StepCosts(1),)  # look-ups in the order of R
-    requests: RequestCosts = RequestCosts()  # of look-ups
+    requests: RequestCosts = RequestCosts()  # of a read plan
+
+    @property
+    def planned(self) -> RequestCosts:
+        """What requests cost that are made together; by the curve if that was not measured."""
+        if self.requests.byte_s:
+            return self.requests
+        first, last = self.io(0.0), self.io(self.io.sizes_bytes[-1])
+        return RequestCosts(first, (last - first) / self.io.sizes_bytes[-1])
 
     @classmethod
     def of_device(cls, seek_s: float, request_s: float, bytes_per_s: float) -> "CostFactors":

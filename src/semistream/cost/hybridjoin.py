@@ -28,8 +28,8 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     loads = in_loads(conditions.page_shares, settings.pages_per_read)
     shares = loads.sum(axis=1)
     if not shares.any():  # a stage before this one resolves everything
-        nothing = np.zeros((1, settings.pages_per_read)), np.zeros(1)
-        return loop_of(conditions, settings, settings.waiting_tuples, *nothing)
+        nothing = np.zeros((1, settings.pages_per_read))
+        return loop_of(conditions, settings, settings.waiting_tuples, nothing, np.zeros(1))
 
     def free_slots(wait: float) -> float:
         met = shares * wait
@@ -40,9 +40,11 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     requested = shares > 0
     loads, shares = loads[requested], shares[requested]
     often = shares / (1 + shares * wait)
-    touched = 1 - (1 - loads / shares[:, None]) * np.exp(-loads * wait)
+    asks = loads / shares[:, None]
+    touched = 1 - (1 - asks) * np.exp(-loads * wait)
     waiting = 1 + shares * wait
-    return loop_of(conditions, settings, max(1.0, 1 / often.sum()), touched, waiting, often)
+    served = max(1.0, 1 / often.sum())
+    return loop_of(conditions, settings, served, touched, waiting, often, asks)
 
 
 def drain_s(conditions: Conditions, settings: IndexJoinSettings, tuples: float) -> float:
@@ -56,7 +58,8 @@ def drain_s(conditions: Conditions, settings: IndexJoinSettings, tuples: float) 
     often = -np.expm1(-tuples * shares)  # the probability that a load is requested
     touched = -np.expm1(-tuples * loads) / often[:, None]
     count = max(1.0, float(often.sum()))
-    loop = loop_of(conditions, settings, tuples / count, touched, tuples * shares / often, often)
+    waiting, asks = tuples * shares / often, loads / shares[:, None]
+    loop = loop_of(conditions, settings, tuples / count, touched, waiting, often, asks)
     return count * loop.loop_s
 
 
@@ -67,6 +70,7 @@ def loop_of(
     touched: NDArray[np.float64],
     waiting: NDArray[np.float64],
     often: NDArray[np.float64] | None = None,
+    asks: NDArray[np.float64] | None = None,
     *,
     are_scattered: bool = True,
 ) -> Prediction:
@@ -76,7 +80,8 @@ def loop_of(
 
         c_loop = c_I/O(b) + w·(c_H + σ·c_O + c_E + c_S + c_A) + c_0
 
-    Tuples probe pages here, not pages tuples, so c_H is per tuple.
+    Tuples probe pages here, not pages tuples, so c_H is per tuple. A load is made for one of its
+    pages, with the probabilities `asks`, and reads only the pages that are `touched`.
     """
     pages = min(touched.shape[1], conditions.layout.page_count / len(touched))
     step = at_size(conditions.factors.index, settings.waiting_tuples)
@@ -84,7 +89,7 @@ def loop_of(
     per_piece = max(settings.output_rows / 2, settings.output_rows - served / pages / 2)
     matches = conditions.match_share * served
     found = conditions.match_share * waiting
-    loads = Loads(pages, touched, found, per_piece, often, are_scattered)
+    loads = Loads(pages, touched, found, per_piece, often, are_scattered, asks)
     io_s = conditions.io_seconds(loads)
     loop_s = io_s + served * (step.tuple_s + step.probe_s) + matches * step.output_s
     loop_s += step.loop_s + step.entry_s

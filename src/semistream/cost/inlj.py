@@ -28,12 +28,14 @@ def predict_sweep(conditions: Conditions, settings: IndexJoinSettings) -> Predic
     arrivals = 2.0 * settings.waiting_tuples * loads / (loads + 1)
     awaited = -np.expm1(-arrivals * pages)
     touched = in_loads(awaited, settings.pages_per_read)
+    asks = np.zeros_like(touched)
+    touched[:, 0] = asks[:, 0] = 1.0
     waiting = arrivals * in_loads(pages, settings.pages_per_read).sum(axis=1)
     served = max(1.0, arrivals / loads)
-    return loop_of(conditions, settings, served, touched, waiting, are_scattered=False)
+    return loop_of(conditions, settings, served, touched, waiting, asks=asks, are_scattered=False)
 
 
 def predict_one(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     """Return the same for one tuple at a time (`inlj`): a page is read for each."""
     one_page = replace(conditions, layout=replace(conditions.layout, page_count=1))
-    return loop_of(one_page, settings, 1.0, np.ones((1, 1)), np.ones(1))
+    return loop_of(one_page, settings, 1.0, np.ones((1, 1)), np.ones(1), asks=np.ones((1, 1)))

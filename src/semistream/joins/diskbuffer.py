@@ -2,14 +2,16 @@
 
 ::
 
-    load ──► codes of b pages ──► probed ──► rows that matched
-                                                │ gather
+    load ──► codes of requested pages ──► probed ──► rows that matched
+                                                        │ gather
     one column at a time, of the pages they lie on ──► arena ──► output
 
-`load` reads only the key codes of the pages, 8 bytes a row. The columns that the join adds are
-read when rows have matched, just for the pages on which they lie, one column at a time into one
-arena that all columns share. So a scan of R costs the bytes of its keys plus the bytes of what
-was hit, and the buffer holds the codes and the widest column of b pages, never whole rows.
+`load` reads only the key codes of the pages, 8 bytes a row: of all b pages in a scan, of those on
+which tuples wait where the join knows them. The columns that the join adds are read when rows have
+matched, just for the pages on which they lie, one column at a time into one arena that all columns
+share. Pages between are read along where another request would cost more (`pagereads.py`). So a
+scan of R costs the bytes of its keys plus the bytes of what was hit, and the buffer holds the codes
+and the widest column of b pages, never whole rows.
 
 Matched rows are fetched in two steps. `locate` reads only the lengths of texts (and lists, structs
 and maps as they are), which tells the size of each row in bytes; `LocatedRows.gather` then fetches
@@ -23,17 +25,19 @@ gathered are new arrays and belong to the output buffer.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.budget.pagesizes import READ_THROUGH_PAGES, arena_bytes, slab_bytes
+from semistream.budget.pagesizes import arena_bytes, slab_bytes
 from semistream.columns import Encoding
 from semistream.joins.front_kernels import tally
+from semistream.joins.pagereads import RequestedPages, read_in_place
 from semistream.joins.protocols import LocatedRows
-from semistream.joins.row_kernels import plan_reads
-from semistream.joins.slab import Runs, Slab, SlabRows
+from semistream.joins.row_kernels import end_runs, pages_of_rows
+from semistream.joins.slab import Slab, SlabRows
 from semistream.joins.stopwatch import Stopwatch
 from semistream.relation.pagetable import CODES
 from semistream.relation.reader import PageReader
@@ -54,7 +58,10 @@ class DiskBuffer:
         stopwatch: Stopwatch,
     ) -> None:
         """Allocate room for `pages` pages, and for a tally of each row's matches if asked to."""
-        self.codes: NDArray[np.int64] = np.empty(0, np.int64)  # of all rows on the loaded pages
+        # Of all rows on the loaded pages; undefined on pages that were not read.
+        self.codes: NDArray[np.int64] = np.empty(0, np.int64)
+        # By page: the row at which the codes that were read with it end; 0 if it was not read.
+        self.run_ends: NDArray[np.int64] = np.empty(0, np.int64)
         self.bytes_read = 0  # from disk, codes and columns
         self._stopwatch = stopwatch
         self._reader = reader
@@ -80,16 +87,39 @@ class DiskBuffer:
         self._last = 0  # exclusive
         self._share_touched = 0.0  # of the loaded pages, how many had matches last time
 
-    def load(self, first: int, last: int) -> None:
-        """Bring in the key codes of pages ``first … last - 1``."""
-        count = self._reader.read_codes(first, last, self._codes)
+    def load(self, first: int, last: int, requested: NDArray[np.int64] | None = None) -> int:
+        """Bring in the key codes of pages ``first … last - 1``; return how many pages were read.
+
+        If it is known which of them are requested, only these are read, and what costs less to
+        read along than to leave out.
+        """
+        bounds = self._reader.row_bounds
         self._first, self._last = first, last
-        self.codes = self._codes[:count]
+        self.codes = self._codes[: int(bounds[last] - bounds[first])]
+        if requested is None or self._whole_pages:
+            self._load_all()
+            return last - first
+        some = RequestedPages.of(self._reader, first, last, requested)
+        requests = read_in_place(self._reader, CODES, some, self.codes.view(np.uint8))
+        self.bytes_read += int(requests[0].sum())
+        self.run_ends = np.empty(last - first, np.int64)
+        return int(end_runs(requests, bounds, first, last, self.codes, self.run_ends))
+
+    def _load_all(self) -> None:
+        first, last = self._first, self._last
+        self._reader.read_codes(first, last, self.codes)
         self.bytes_read += self.codes.nbytes
+        self.run_ends = np.full(last - first, len(self.codes))
         if self._whole_pages:
+            whole = RequestedPages.all_of(self._reader, first, last)
             for slab in self._slabs.values():
                 if not slab.is_implied:
-                    self.bytes_read += slab.load([(first, last)])
+                    self.bytes_read += slab.load(whole)
+
+    @property
+    def is_read(self) -> NDArray[np.bool_]:
+        """By page: whether its key codes are here."""
+        return self.run_ends > 0
 
     def announce(self, first: int, last: int) -> None:
         """Say that pages ``first … last - 1`` will be loaded next.
@@ -113,24 +143,25 @@ class DiskBuffer:
         """Find out where the columns of some rows lie; rows count from the first row loaded."""
         if self._whole_pages:
             return SlabRows(self._requested, rows, self.codes)
-        runs, places = self._plan_reads(rows) if self._requested else ([], rows)
+        requested = self._pages_of(rows if self._requested else rows[:0])
+        bounds = self._reader.row_bounds
+        places = rows - (bounds[requested.first] - bounds[self._first])
         about = (self._requested, self._order, rows, self.codes, places)
-        return _LateRows(*about, lambda load: self._read(load, runs))
+        return _LateRows(*about, partial(self._read, requested))
 
-    def _plan_reads(self, rows: NDArray[np.int64]) -> tuple[Runs, NDArray[np.int64]]:
-        """Return which runs of pages to read for some rows, and where in these each row is."""
-        runs = np.empty((2, self._last - self._first), np.int64)
-        places = np.empty(len(rows), np.int64)
-        pages = (self._reader.row_bounds, self._first, self._last, READ_THROUGH_PAGES)
-        count = plan_reads(rows, *pages, runs[0], runs[1], places)
-        planned = list(zip(*runs[:, :count].tolist(), strict=True))
-        touched = sum(last - first for first, last in planned)
-        self._share_touched = touched / (self._last - self._first)
-        return planned, places
+    def _pages_of(self, rows: NDArray[np.int64]) -> RequestedPages:
+        """Return the pages on which some rows lie."""
+        first, last = self._first, self._last
+        pages = np.empty(last - first, np.int64)
+        count = pages_of_rows(rows, self._reader.row_bounds, first, last, pages)
+        self._share_touched = count / (last - first)
+        if count:
+            first, last = int(pages[0]), int(pages[count - 1]) + 1
+        return RequestedPages.of(self._reader, first, last, pages[:count])
 
-    def _read(self, load: Callable[[Runs], int], runs: Runs) -> None:
+    def _read(self, requested: RequestedPages, load: Callable[[RequestedPages], int]) -> None:
         with self._stopwatch.phase("io"):
-            self.bytes_read += load(runs)
+            self.bytes_read += load(requested)
 
 
 class _LateRows:
@@ -147,12 +178,12 @@ class _LateRows:
         rows: NDArray[np.int64],
         codes: NDArray[np.int64],
         places: NDArray[np.int64],
-        read: Callable[[Callable[[Runs], int]], None],
+        read: Callable[[Callable[[RequestedPages], int]], None],
     ) -> None:
         self._slabs = slabs  # of the columns that the join reads
         self._rows = rows  # on the pages in the disk buffer
         self._codes = codes  # of all rows on these pages
-        self._places = places  # of the rows among what `read` brings in
+        self._places = places  # of the rows in what `read` brings in
         self._read = read  # brings parts of a column into the arena
         # Where the texts of a column start, and their lengths.
         self._texts: dict[int, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}

@@ -12,6 +12,9 @@ The index leads from a key to the first page that may hold it, the *page of the 
 has been read, every waiting tuple that belongs to it is resolved: it has all its matches or it has
 none. Keys that R does not have are resolved the same way and block nothing.
 
+Of a load only the key codes are read that may match: those of pages for which tuples wait, and what
+lies between them where leaving it out costs more (`pagereads.py`).
+
 Duplicate keys in R may run on from one page to the next. The tuples of a page are resolved only
 together with all the pages that their keys may lie on (`PageIndex.end`); a run that is longer than
 the disk buffer is read piece by piece, and its tuples leave after the last piece.
@@ -116,9 +119,9 @@ class IndexJoin(WindowedJoin):
             yield from self._serve_long_run(page)
             return
         first, last = self._pages_around(page)
-        self._load(first, last)
-        self._announce_next(first, last)
         self._after = self._resolved(first, last)
+        self._load(first, last, self._requested(first, last))
+        self._announce_next(first, last)
         for taken in self.stopwatch.timed("expire", self._window.take(first, self._after)):
             yield from self._match(taken, first, last)
             yield from self._expire(taken.slots)
@@ -135,6 +138,17 @@ class IndexJoin(WindowedJoin):
                 yield from self._match(taken, first, last)
             yield from self._expire(taken.slots)
         self.telemetry.bytes_read = self._disk.bytes_read
+
+    def _requested(self, first: int, last: int) -> Rows | None:
+        """Return the pages that the tuples need which a load resolves.
+
+        None if all are read: when reading ahead, the load was announced before all these came.
+        """
+        if self._relation.reading.read_ahead:
+            return None
+        pages = np.empty(last - first, np.int64)
+        about = (first, self._after, last, self._window.waiting, self._index.ends)
+        return pages[: kernels.requested_pages(*about, pages)]
 
     def _announce_next(self, first: int, last: int) -> None:
         """When reading ahead, announce the pages that are next unless a new tuple changes that."""
@@ -168,6 +182,7 @@ class IndexJoin(WindowedJoin):
                 taken.codes,
                 taken.pages,
                 self._reader.row_bounds,
+                self._disk.run_ends,
                 self._index.parts,
                 first,
                 last,

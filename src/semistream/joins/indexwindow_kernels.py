@@ -102,6 +102,24 @@ def next_requested(waiting, start):
 
 
 @njit(cache=True)
+def requested_pages(first_page, last_page, end_page, waiting, ends, out_pages):
+    """Find the pages that the tuples of some pages need, up to `end_page`; return how many.
+
+    `ends` says up to which page the codes of each page may lie; empty if that is the next one.
+    """
+    count = 0
+    after = first_page  # the page behind the last one found
+    for page in range(first_page, last_page):
+        if waiting[page]:
+            end = min(ends[page], end_page) if len(ends) else page + 1
+            for needed in range(max(page, after), end):
+                out_pages[count] = needed
+                count += 1
+            after = max(after, end)
+    return count
+
+
+@njit(cache=True)
 def end_of_group(first_page, last_page, waiting, most):
     """Return the end of a group of pages for which at most `most` tuples wait, or of one page."""
     page = first_page + 1
@@ -179,6 +197,7 @@ def match_pages(
     requested,
     pages,
     row_bounds,
+    run_ends,
     parts,
     first_page,
     last_page,
@@ -192,15 +211,15 @@ def match_pages(
     ``[next requested, first match of it still to be written]``, zeros at first, and is updated in
     place. Complete when ``position[0] == len(requested)``. A code's first match lies on its page
     or, on a clustered one, on the page after it in its partition; or, if these were read before, at
-    the very start.
+    the very start. Codes are there up to the row that `run_ends` says of the page.
     """
     found = 0
     index, resume = position[0], position[1]
     base = row_bounds[first_page]
-    last = len(codes) - 1
     while index < len(requested):
         # 1. Bound the search to the pages on which the code's first match can be.
         page = pages[index]
+        last = run_ends[max(page, first_page) - first_page] - 1
         part = partition_of(requested[index], parts)
         is_hot = page < parts[part, FIRST]
         beyond = page + 1 if is_hot else min(page + 2, last_page, parts[part, LAST])

@@ -109,6 +109,7 @@ class PinnedPages:
     def observe_pages(self, first: int, last: int, pages: LoadedPages) -> None:
         """Pin those of the pages in the disk buffer that are chosen and have a place."""
         is_new = self._is_chosen[first:last] & (self._place_of[first:last] == _NOWHERE)
+        is_new &= pages.is_read
         for page in (np.flatnonzero(is_new) + first).tolist():
             self._pin(page, first, pages)
 

@@ -121,6 +121,11 @@ class LoadedPages(RelationSide, Protocol):
 
     codes: Codes
 
+    @property
+    def is_read(self) -> NDArray[np.bool_]:
+        """By page: whether its codes are here."""
+        ...
+
     def tally(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return one index for each different row among these, and how often it occurs."""
         ...

@@ -33,6 +33,7 @@ from semistream.errors import BudgetError
 from semistream.joins.admission import Admission
 from semistream.joins.buckets import Buckets
 from semistream.joins.hashtable import HashTable
+from semistream.joins.pagereads import RequestedPages
 from semistream.joins.protocols import Codes, LocatedRows, Rows
 from semistream.joins.slab import Slab, SlabRows
 from semistream.joins.stream import StreamBuffer
@@ -51,7 +52,7 @@ class ResidentTable:
 
     def __init__(self, reader: PageReader, columns: tuple[str, ...], most_pairs: int) -> None:
         """Read all of R and build the hash table; it yields `most_pairs` matches at a time."""
-        whole = [(0, reader.page_count)]
+        whole = RequestedPages.all_of(reader, 0, reader.page_count)
         self.capacity = reader.row_count
         self._codes = np.empty(reader.row_count, np.int64)  # of all rows
         self.bytes_read = 8 * reader.read_codes(0, reader.page_count, self._codes)

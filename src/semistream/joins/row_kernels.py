@@ -9,19 +9,15 @@ import numpy as np
 from semistream.budget.rowsizes import RECORD_HEADER_BYTES
 from semistream.jit import njit
 from semistream.joins.kernels import NO_SLOT
+from semistream.relation.writer import CODE_BYTES
 
 
 @njit(cache=True)
-def plan_reads(
-    rows, row_bounds, first_page, last_page, most_gap, out_firsts, out_lasts, out_places
-):
-    """Choose which runs of pages to read for some rows of a page range; return how many runs.
+def pages_of_rows(rows, row_bounds, first_page, last_page, out_pages):
+    """Find the pages of some rows of a page range; return how many there are.
 
-    Rows count from the range's first. Pages without one of these rows are read along where at most
-    `most_gap` of them lie between two others. Writes the runs' first and last (exclusive) pages,
-    and for each row its place among the rows of all runs, back to back. Runs are few.
+    Rows count from the range's first, in any order. Each page is written once; they ascend.
     """
-    # 1. Mark the pages that have one of the rows.
     base = row_bounds[first_page]
     is_requested = np.zeros(last_page - first_page, np.bool_)
     # Pages have about as many rows each: the guess is right or next to it.
@@ -33,36 +29,83 @@ def plan_reads(
         while row + base < row_bounds[page]:
             page -= 1
         is_requested[page - first_page] = True
-    # 2. Join them to runs: one request for each, and a short gap costs less than another request.
     count = 0
     for page in range(first_page, last_page):
         if is_requested[page - first_page]:
-            if count == 0 or page - out_lasts[count - 1] > most_gap:
-                out_firsts[count] = page
-                count += 1
-            out_lasts[count - 1] = page + 1
-    # 3. Translate rows to places. They mostly ascend, so the next run is found by a step or two.
-    run = 0
-    before = 0  # rows in the runs that lie behind
-    for i in range(len(rows)):
-        row = rows[i] + base
-        while row >= row_bounds[out_lasts[run]]:
-            before += row_bounds[out_lasts[run]] - row_bounds[out_firsts[run]]
-            run += 1
-        while row < row_bounds[out_firsts[run]]:
-            run -= 1
-            before -= row_bounds[out_lasts[run]] - row_bounds[out_firsts[run]]
-        out_places[i] = row - row_bounds[out_firsts[run]] + before
+            out_pages[count] = page
+            count += 1
     return count
 
 
 @njit(cache=True)
-def starts_of(lengths, starts):
-    """Fill in where each of the rows that lie back to back starts."""
-    at = 0
-    for i in range(len(lengths)):
-        starts[i] = at
-        at += lengths[i]
+def plan_in_place(pages, first_page, offsets, ends, unit_bytes, most_gap, out_starts, out_requests):
+    """Plan the requests for a part of some pages of one file; return how many requests.
+
+    Two pages share a request if at most `most_gap` bytes lie between them, all of this part. Writes
+    where each page begins if all pages from `first_page` on lie back to back, and of each request
+    its offset, its size, and its place among them.
+    """
+    count = 0
+    for i in range(len(pages)):
+        page = pages[i]
+        size = (ends[page + 1] - ends[page]) * unit_bytes
+        place = (ends[page] - ends[first_page]) * unit_bytes
+        out_starts[i] = place
+        if size == 0:
+            continue
+        if count:
+            gap = place - out_requests[2, count - 1] - out_requests[1, count - 1]
+            in_file = offsets[page] - out_requests[0, count - 1] - out_requests[1, count - 1]
+            if gap <= most_gap and gap == in_file:
+                out_requests[1, count - 1] += gap + size
+                continue
+        out_requests[0, count] = offsets[page]
+        out_requests[1, count] = size
+        out_requests[2, count] = place
+        count += 1
+    return count
+
+
+@njit(cache=True)
+def end_runs(requests, row_bounds, first_page, last_page, codes, out_ends):
+    """Say of each page of a load up to which row its codes were read; return how many pages were.
+
+    `requests` are the size and the place of each one that was made for the codes. Writes for each
+    page the row, counted from the first of the load, at which the codes that were read with it end;
+    0 if it was not read. The code behind them is set to one that differs, so that no run of equal
+    codes seems to go on there.
+    """
+    out_ends[:] = 0
+    base = row_bounds[first_page]
+    page = last_page - 1
+    read = 0
+    end = begin = np.int64(-1)
+    for i in range(requests.shape[1] - 1, -1, -1):
+        start = requests[1, i] // CODE_BYTES
+        stop = start + requests[0, i] // CODE_BYTES
+        if stop != begin:  # else the next run begins where this one ends
+            end = stop
+            if end < len(codes):
+                codes[end] = ~codes[end - 1]
+        begin = start
+        while row_bounds[page] - base >= stop:
+            page -= 1
+        while page >= first_page and row_bounds[page] - base >= start:
+            out_ends[page - first_page] = end
+            page -= 1
+            read += 1
+    return read
+
+
+@njit(cache=True)
+def starts_of(lengths, pages, first_page, row_bounds, data_ends, unit_bytes, starts):
+    """Fill in where each row of some pages starts, if the data of all pages lie back to back."""
+    for page in pages:
+        at = (data_ends[page] - data_ends[first_page]) * unit_bytes
+        first = row_bounds[page] - row_bounds[first_page]
+        for i in range(first, row_bounds[page + 1] - row_bounds[first_page]):
+            starts[i] = at
+            at += lengths[i]
 
 
 @njit(cache=True)

@@ -273,11 +273,10 @@ class WindowedJoin(StreamJoin):
         self.telemetry.window_rows_peak = peak
         return admitted
 
-    def _load(self, first: int, last: int) -> None:
-        """Read pages into the disk buffer."""
+    def _load(self, first: int, last: int, requested: Rows | None = None) -> None:
+        """Read pages into the disk buffer: all of them, or those that are requested."""
         with self.stopwatch.phase("io"):
-            self._disk.load(first, last)
-        self.telemetry.pages_scanned += last - first
+            self.telemetry.pages_scanned += self._disk.load(first, last, requested)
         self._learning.observe_pages(first, last, self._disk)
 
     def _emit_matches(self, rows: Rows, slots: Slots) -> Iterator[pa.RecordBatch]:

@@ -83,6 +83,11 @@ class PageIndex:
         """Return the page (exclusive) up to which codes that belong to this page may lie."""
         return page + 1 if self._ends is None else int(self._ends[page])
 
+    @property
+    def ends(self) -> NDArray[np.int32]:
+        """The same of every page, for the kernels; empty if it is always the next page."""
+        return np.zeros(0, np.int32) if self._ends is None else self._ends
+
     def _describe(
         self,
         part: int,

@@ -43,10 +43,10 @@ class RecordingJoin(IndexJoin):
         self.entered_so_far += entered
         return entered
 
-    def _load(self, first: int, last: int) -> None:
+    def _load(self, first: int, last: int, *requested: Any) -> None:
         self.loads.append((first, last))
         self.entered.append(self.entered_so_far)
-        super()._load(first, last)
+        super()._load(first, last, *requested)
 
 
 def run(

@@ -159,28 +159,80 @@ def test_find_code(values: list[int], code: int) -> None:
 row_lists = st.lists(st.integers(0, 99), max_size=30).map(sorted)
 
 
+def page_bounds(cuts: set[int], skip: int) -> NDArray[np.int64]:
+    """Return the bounds of pages that are cut out of 100 rows, behind one of `skip` rows."""
+    return codes_of([0, skip, *(skip + end for end in [*sorted(cuts), 100])])
+
+
+cut_sets = st.sets(st.integers(1, 99), max_size=15)
+
+
+@given(rows=row_lists, cuts=cut_sets, skip=st.integers(0, 5))
+def test_pages_of_rows(rows: list[int], cuts: set[int], skip: int) -> None:
+    bounds = page_bounds(cuts, skip)
+    pages = np.zeros(len(bounds), np.int64)
+    count = row_kernels.pages_of_rows(codes_of(rows[::-1]), bounds, 1, len(bounds) - 1, pages)
+    touched = np.searchsorted(bounds, codes_of(rows) + skip, "right") - 1
+    assert pages[:count].tolist() == np.unique(touched).tolist()
+
+
 @given(
-    rows=row_lists,
-    cuts=st.sets(st.integers(1, 99), max_size=15),
+    cuts=cut_sets,
     skip=st.integers(0, 5),
-    most_gap=st.integers(0, 3),
+    chosen=st.sets(st.integers(0, 15)),
+    stretch=st.integers(1, 16),
+    most_gap=st.integers(0, 40),
+    unit=st.sampled_from([1, 8]),
 )
-def test_plan_reads(rows: list[int], cuts: set[int], skip: int, most_gap: int) -> None:
-    """Pages before the range hold `skip` rows each; only touched pages are read, and short gaps."""
-    ends = [*sorted(cuts), 100]
-    bounds = codes_of([0, skip, *(skip + end for end in ends)])
-    firsts, lasts, places = (np.zeros(101, np.int64) for _ in range(3))
+def test_plan_in_place(
+    cuts: set[int], skip: int, chosen: set[int], stretch: int, most_gap: int, unit: int
+) -> None:
+    """Requested pages come to their places; short gaps are read along, others are left out."""
+    bounds = page_bounds(cuts, skip)
+    page_count = len(bounds) - 1
+    pages = codes_of(sorted(p for p in chosen if 1 <= p < page_count))
+    # Every `stretch` pages, something else lies in the file.
+    offsets = bounds[:-1] * unit + np.arange(page_count) // stretch * 1000
+    file = np.full(int(bounds[-1]) * unit + 1000 * page_count, 255, np.uint8)
+    image = np.arange((bounds[-1] - skip) * unit) % 251
+    for page in range(1, page_count):
+        a, b = (bounds[page : page + 2] - skip) * unit
+        file[offsets[page] : offsets[page] + b - a] = image[a:b]
+    starts, requests = np.zeros(len(pages), np.int64), np.zeros((3, len(pages)), np.int64)
+    about = (offsets, bounds, unit, most_gap)
+    count = row_kernels.plan_in_place(pages, 1, *about, starts, requests)
+    read = np.full(len(image), 254, np.uint8)
+    for offset, size, place in requests[:, :count].T.tolist():
+        read[place : place + size] = file[offset : offset + size]
+    gaps = []
+    for page, start in zip(pages.tolist(), starts.tolist(), strict=True):
+        a, b = (bounds[page : page + 2] - skip) * unit
+        assert start == a
+        assert (read[a:b] == image[a:b]).all()
+    for (_, size, place), (_, _, following) in pairwise(requests[:, :count].T.tolist()):
+        gaps.append(following - place - size)
+    if stretch == 16:  # no break in the file: only long gaps are left out
+        assert all(gap > most_gap for gap in gaps)
+    skipped = sum(int((bounds[b] - bounds[a + 1]) * unit) for a, b in pairwise(pages.tolist()))
+    requested = int((bounds[pages + 1] - bounds[pages]).sum()) * unit
+    assert requests[1, :count].sum() == requested + skipped - sum(gaps)
+    check_ends(bounds, skip, requests[1:, :count] * (8 // unit))
+
+
+def check_ends(bounds: NDArray[np.int64], skip: int, requests: NDArray[np.int64]) -> None:
+    """Of each page it is known how far its codes go, and they do not seem to go on behind."""
+    codes = np.full(100, 7)
+    ends = np.full(len(bounds) - 2, -1)
     last_page = len(bounds) - 1
-    pages = (bounds, 1, last_page, most_gap)
-    count = row_kernels.plan_reads(codes_of(rows), *pages, firsts, lasts, places)
-    runs = [range(a, b) for a, b in zip(firsts[:count], lasts[:count], strict=True)]
-    touched = set((np.searchsorted(codes_of(ends), codes_of(rows), "right") + 1).tolist())
-    read = [page for run in runs for page in run]
-    assert touched <= set(read)
-    assert all({run[0], run[-1]} <= touched for run in runs)
-    assert all(b[0] - a[-1] - 1 > most_gap for a, b in pairwise(runs))
-    kept = [row for page in read for row in range(bounds[page] - skip, bounds[page + 1] - skip)]
-    assert [kept[place] for place in places[: len(rows)]] == rows
+    found = row_kernels.end_runs(requests, bounds, 1, last_page, codes, ends)
+    is_read = np.zeros(101, np.bool_)
+    for size, place in requests.T.tolist():
+        is_read[place // 8 : (place + size) // 8] = True
+    first_rows = (bounds[1:-1] - skip).tolist()
+    expected = [int(row + np.argmin(is_read[row:])) if is_read[row] else 0 for row in first_rows]
+    assert ends.tolist() == expected
+    assert found == np.count_nonzero(ends)
+    assert all(codes[end] != codes[end - 1] for end in ends.tolist() if 0 < end < 100)
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 7), st.binary(max_size=6)), max_size=8)))
@@ -213,7 +265,11 @@ def test_gather_bytes(values: list[bytes], data: st.DataObject) -> None:
     )
     lengths = np.array([len(v) for v in values], np.int32)
     starts = np.zeros(len(values), np.int64)
-    row_kernels.starts_of(lengths, starts)
+    # Two pages, of which both are requested.
+    cut = len(values) // 2
+    bounds = codes_of([0, cut, len(values)])
+    ends = codes_of([0, int(lengths[:cut].sum()), int(lengths.sum())])
+    row_kernels.starts_of(lengths, codes_of([0, 1]), 0, bounds, ends, 1, starts)
     image = np.frombuffer(b"".join(values), np.uint8).copy()
     rows = codes_of(picks)
     out = row_kernels.gather_bytes(image, starts[rows], lengths[rows])
