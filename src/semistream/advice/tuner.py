@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from semistream.advice.choice import LOOK_UP, MOST_FEW_PAGES, Advisor, Option
 from semistream.advice.situation import demand_of, layout_of
+from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.budget.split import Split
 from semistream.cost import lookup
 from semistream.cost.conditions import Conditions, Layout
@@ -90,7 +91,8 @@ class Tuner:
             return None
         sizes, split = self._advisor.sizes(LOOK_UP), Split(most_tuples=stream_rows)
         settings, _ = MODELS[LOOK_UP].rules.settings(sizes, self._budget_bytes, split)
-        loop = lookup.loop_over(self.layout, factors, stream_rows, pages)
+        assert isinstance(settings, IndexJoinSettings), "those of look-ups are"
+        loop = lookup.loop_over(self.layout, factors, settings, stream_rows, pages)
         prediction = replace(loop, stream_rows=stream_rows, stream_s=loop.loop_s)
         tuned = Tuned(split, settings, 0, prediction)
         return Chosen(self._budget_bytes, Option(LOOK_UP, tuned), None, stream_rows=stream_rows)

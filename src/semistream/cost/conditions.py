@@ -1,6 +1,7 @@
 """The inputs of a prediction besides the settings: R's layout on disk, demand, cost factors."""
 
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,28 +63,29 @@ class Conditions:
         """Return the same conditions with other shares of the pages."""
         return replace(self, _pages=[shares])
 
-    def io_seconds(self, loads: "Loads") -> float:
-        """Return c_I/O(b): reading the codes of b pages, then the parts of those with matches."""
+    def io(self, loads: "Loads") -> tuple[float, float]:
+        """Return c_I/O(b), and the bytes: the codes of b pages, the parts of those with matches."""
         layout, io, pages = self.layout, self.factors.io, loads.pages
         breaks = pages / layout.pages_per_stretch
         if layout.whole_pages:
             sizes = [size for size in (layout.code_bytes, *layout.part_bytes) if size]
             follows = len(sizes) == 1 and not loads.are_scattered
-            return sum(
-                (1 + breaks) * io(pages * size / (1 + breaks), follows=follows) for size in sizes
-            )
+            each = (io(pages * size / (1 + breaks), follows=follows) for size in sizes)
+            return (1 + breaks) * sum(each), pages * sum(sizes)
         # Codes lie in a file of their own; without columns to fetch a scan never seeks.
         follows = not layout.part_bytes and not loads.are_scattered
-        cost = io(pages * layout.code_bytes, follows=follows)
+        read_bytes = pages * layout.code_bytes
+        cost = io(read_bytes, follows=follows)
         if not layout.part_bytes:
-            return cost
+            return cost, read_bytes
         loads = loads.thinned()
         runs, fetched = loads.runs()
         runs = runs + breaks * fetched / pages
         for size in layout.part_bytes:
             requests = runs * io.each(fetched * size / np.maximum(runs, 1e-9))
             cost += float(np.average(requests, weights=loads.often))
-        return cost
+        fetched_pages = float(np.average(fetched, weights=loads.often))
+        return cost, read_bytes + fetched_pages * sum(layout.part_bytes)
 
     def requested_pages(self, tuples: float) -> float:
         """Return how many different pages so many tuples request."""
@@ -163,21 +165,39 @@ def in_loads(shares: Floats, pages: int) -> Floats:
     return padded.reshape(loads, pages)
 
 
-def planned_seconds(layout: Layout, costs: RequestCosts, pages: float) -> float:
-    """Return what a read plan for so many pages costs, which are taken to be spread evenly.
+def planned_io(
+    layout: Layout,
+    costs: RequestCosts,
+    pages: float,
+    buffer_pages: float = inf,
+    pieces: float = 1.0,
+) -> tuple[float, float]:
+    """Return what a read plan for so many pages costs, and its bytes; they are spread evenly.
 
     With the share q of the pages requested, a gap of k pages has the probability q·(1 − q)^k; up to
-    G pages, it is read along.
+    G pages, it is read along. What is requested goes through a buffer of `buffer_pages` pages, a
+    request for each time that it is filled, which continues where the one before ended if no gap
+    lies between. Output is made in `pieces`, so columns are read in so many turns, and codes
+    between them.
     """
     if not pages:
-        return 0.0
+        return 0.0, 0.0
     share = min(1.0, pages / layout.page_count)
-    seconds = 0.0
-    for size in (layout.code_bytes, *layout.part_bytes):
-        most_gap = min(layout.page_count, int(costs.most_gap_bytes / max(1.0, size)))
+    buffer_bytes = buffer_pages * max(layout.code_bytes, *layout.part_bytes, 1.0)
+    seconds = read_bytes = 0.0
+    for i, size in enumerate((layout.code_bytes, *layout.part_bytes)):
+        most_bytes = min(costs.most_gap_bytes, buffer_bytes)
+        most_gap = int(min(layout.page_count, most_bytes / max(1.0, size)))
         apart = (1 - share) ** (most_gap + 1)  # the probability of a longer gap
-        requests = max(1.0, pages * apart, pages / layout.pages_per_stretch * share)
         along = (1 - share) / share * (1 - apart) - (most_gap + 1) * apart
-        fetched = min(layout.page_count, pages * (1 + max(0.0, along)))
-        seconds += requests * costs.request_s + fetched * size * costs.byte_s
-    return seconds
+        fetched = min(layout.page_count, pages * (1 + max(0.0, along))) * size
+        # A view ends with the last page that fits: half a page with its gap is left.
+        room = max(size, buffer_bytes - size / share / 2)
+        turns = pieces if i else max(1.0, min(pieces, fetched / room))
+        views = turns * max(1.0, fetched / turns / room + 0.5 * (fetched / turns > room))
+        requests = max(turns, pages * apart, pages / layout.pages_per_stretch * share)
+        seconds += requests * costs.request_s + fetched * costs.byte_s
+        # The end of a view falls into a segment, a page and the gap before it, by its length.
+        seconds += (views - turns) * (costs.request_s - share**2 * costs.seek_s)
+        read_bytes += fetched
+    return seconds, read_bytes
