@@ -85,7 +85,7 @@ class Conditions:
             requests = runs * io.each(fetched * size / np.maximum(runs, 1e-9))
             cost += float(np.average(requests, weights=loads.often))
         fetched_pages = float(np.average(fetched, weights=loads.often))
-        return cost, read_bytes + fetched_pages * sum(layout.part_bytes)
+        return cost, float(read_bytes + fetched_pages * sum(layout.part_bytes))
 
     def requested_pages(self, tuples: float) -> float:
         """Return how many different pages so many tuples request."""
