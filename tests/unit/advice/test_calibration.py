@@ -19,6 +19,7 @@ from semistream.advice.calibration import (
 )
 from semistream.advice.calibration.fit import _request_costs
 from semistream.advice.calibration.record import shipped_factors
+from semistream.advice.calibration.runs import Runs
 from semistream.advice.explain import explain
 from semistream.cost.factors import CostFactors
 from semistream.errors import OptionError
@@ -121,6 +122,7 @@ def test_calibration_is_measured_and_kept(tmp_path: Path) -> None:
     assert calibration.stream_bytes == 8 + 4 + 8
     for family in ("scan", "index", "lookup"):
         assert 1.0 < calibration.fudge(family) < 6.0
+    assert factors.look_up != factors.index
     # Look-ups are this machine's own, not the shipped ones at another scale.
     shipped = shipped_factors(relation, spec)
     scales = [factors.look_up[0].read_s / shipped.look_up[0].read_s]
@@ -135,6 +137,23 @@ def test_calibration_is_measured_and_kept(tmp_path: Path) -> None:
     assert load(relation, other) == calibration
     # Other columns cost something else.
     assert load(relation, usual_spec(relation, ["a"])) is None
+
+
+def test_look_ups_are_run_dense_and_sparse(tmp_path: Path) -> None:
+    """Their windows request nearly all pages or few; the time of their reads is known."""
+    table = pa.table({"k": np.arange(60_000), "v": np.arange(60_000)})
+    about = {"key": "k", "partitions": 1, "page_size": "2KiB"}
+    relation = ss.build_relation(table, tmp_path / "r.rel", **about)  # type: ignore[arg-type]
+    runs = Runs(relation, usual_spec(relation, ["v"]), None)
+    list(runs._look_ups())
+    pages = runs.layout.page_count
+    shares = [
+        run.service.counted("pages_scanned") / run.service.loops / pages for run in runs.look_up
+    ]
+    assert min(shares) < 0.05
+    assert max(shares) > 0.9
+    assert len({run.measured.settings.places for run in runs.look_up}) == 3
+    assert all(run.service.seconds("io") > 0 for run in runs.look_up)
 
 
 def test_the_cost_of_requests_is_told_from_that_of_bytes() -> None:
