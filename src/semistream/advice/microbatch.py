@@ -71,8 +71,7 @@ class BatchModel:
         found = [self._row(option) for option in options]
         found += [self._resident_row(conditions)] if fits else []
         ranking = tuple(sorted(found, key=lambda row: row.time_ms))
-        best = None if fits else advisor.rank(self._budget_bytes, conditions)[0]
-        chosen = RESIDENT if best is None else best.name
+        chosen = RESIDENT if fits else self._chosen(conditions)
         time_ms = next(row.time_ms for row in ranking if row.algorithm == chosen)
         return MicroBatch(rows, chosen, time_ms, ranking)
 
@@ -101,6 +100,10 @@ class BatchModel:
             for name, seconds in self._times(*about):
                 by_rows[name][rows] = seconds
         return Curves(by_rows, by_size)
+
+    def _chosen(self, conditions: Conditions) -> str:
+        """Return what `auto` chooses where R does not fit the budget."""
+        return self._advisor.rank(self._budget_bytes, conditions)[0].name
 
     def _with_rows(self, rows: int) -> Conditions:
         return replace(self._conditions, stream_rows=ceil(rows / self._tasks))

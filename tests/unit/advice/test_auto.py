@@ -7,11 +7,11 @@ import pyarrow as pa
 import pytest
 
 import semistream as ss
-from semistream.advice import auto
 from semistream.advice.auto import SelfTuningJoin
 from semistream.advice.history import History
 from semistream.advice.tuner import Tuner
 from semistream.cost.factors import CostFactors
+from semistream.cost.models import Model
 from semistream.embedded import prepare
 from semistream.errors import BudgetError, OptionError
 from semistream.relation.device import EmulatedDevice, Reading
@@ -139,8 +139,8 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list
 
 
 def test_choices_are_remembered(relation: ss.Relation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next micro-batch ranks nothing again, unless its keys or its length are others."""
-    ranked = count_calls(monkeypatch, auto.Advisor, "rank")
+    """The next micro-batch asks the model for nothing, unless its keys or its length are others."""
+    asked = count_calls(monkeypatch, Tuner, "best")
     history, counts = History(), []
     # The second is expected to be as long as the first was; the third is like it.
     for exponent in (1.0, 1.0, 1.0, 0.0):
@@ -148,7 +148,7 @@ def test_choices_are_remembered(relation: ss.Relation, monkeypatch: pytest.Monke
         spec = resolve(relation, table.schema, columns=["b"])
         join = SelfTuningJoin(relation, spec, 500_000, factors=DISK, history=history)
         list(join.join(table.to_batches()))
-        counts.append(len(ranked))
+        counts.append(len(asked))
     assert counts == [1, 2, 2, 3]
 
 
@@ -159,14 +159,16 @@ def expected_rows(join: SelfTuningJoin) -> int | None:
     return option.tuned.prediction.stream_rows
 
 
-@pytest.mark.parametrize("as_list", [True, False])
-def test_the_length_of_a_table_or_a_list_is_known(relation: ss.Relation, as_list: bool) -> None:
-    sales = stream(0.0, 12_345)
+@pytest.mark.parametrize(("rows", "as_list"), [(12_345, True), (13_456, False)])
+def test_the_length_of_a_table_or_a_list_is_known(
+    relation: ss.Relation, rows: int, as_list: bool
+) -> None:
+    sales = stream(0.0, rows)
     source = sales.to_batches(max_chunksize=1_000) if as_list else sales
     operator, batches = prepare(source, relation, memory="400KB", columns=["a"])
     assert isinstance(operator, SelfTuningJoin)
     list(operator.join(batches))
-    assert expected_rows(operator) == 12_345
+    assert expected_rows(operator) == rows
 
 
 def test_other_streams_are_expected_to_be_like_the_last(relation: ss.Relation) -> None:
@@ -199,10 +201,10 @@ def test_few_rows_are_looked_up_and_many_wait_in_a_window(
 def test_choosing_for_few_rows_costs_little(
     relation: ss.Relation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No demand is computed and nothing is ranked or tuned; for many rows all of that is done."""
+    """No demand is computed and no model is run; for many rows both is done."""
     demands = count_calls(monkeypatch, Tuner, "demand")
-    ranked = count_calls(monkeypatch, auto.Advisor, "rank")
-    for rows, times in ((60, 0), (20_000, 1)):
+    predictions = count_calls(monkeypatch, Model, "predict")
+    for rows, is_modelled in ((60, False), (20_000, True)):
         sales = stream(1.0, rows)
         spec = resolve(relation, sales.schema, columns=["a"])
         join = SelfTuningJoin(
@@ -210,7 +212,7 @@ def test_choosing_for_few_rows_costs_little(
         )
         list(join.join(sales.to_batches()))
         assert len(join.changes) == 1
-        assert (len(demands), len(ranked)) == (times, times), rows
+        assert bool(demands) == bool(predictions) == is_modelled, rows
 
 
 def test_a_stream_that_goes_on_gets_another_choice(relation: ss.Relation, table: pa.Table) -> None:
