@@ -34,14 +34,23 @@ class Relation(relation.Relation):
         sample: pa.Table | None = None,
         on: On | None = None,
         columns: Columns | None = None,
+        batch: int | None = None,
     ) -> Explanation:
         """Return what a budget buys: algorithms ranked by predicted rate, the split, alternatives.
 
-        `skew` is a Zipf exponent; a `sample` of the stream, a table with its key, says more. See
+        `skew` is a Zipf exponent; a `sample` of the stream, a table with its key, says more. With
+        `batch`, the rows of a micro-batch, also how long that takes and what it reads. See
         `semistream.advice.explain`.
         """
         return explain(
-            self, memory=memory, rate=rate, skew=skew, sample=sample, on=on, columns=columns
+            self,
+            memory=memory,
+            rate=rate,
+            skew=skew,
+            sample=sample,
+            on=on,
+            columns=columns,
+            batch=batch,
         )
 
 

@@ -15,7 +15,6 @@ an output batch that has been emitted                              at most an ei
 intermediate arrays of a read or of an output batch                at most 1 MB
 first input and output of a budget below 0.5 MB                    at most 128 KB
 `auto`: sampled key codes, and the demand computed from them       at most 2 MB
-`auto`: a first calibration where the budget is less than that     4 MB
 flags of pages whose checksums were verified, per process          a byte per page and part
 freed memory that the allocators keep                              a few MB
 =================================================================  ================================

@@ -126,7 +126,7 @@ class SelfTuningJoin:
         """
         self._relation, self._spec, self._partition = relation, spec, partition
         self._budget_bytes = budget_bytes
-        self._factors = factors  # measured when the model is first used, unless given
+        self._factors = factors  # loaded when the model is first used, unless given
         self._rate = rate  # expected arrivals per second, at the start of a stream
         self._stream_rows = stream_rows  # of the stream, if known
         self._history = history  # of earlier streams

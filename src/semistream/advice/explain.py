@@ -3,11 +3,14 @@
 For a relation, a budget, a rate and a skew (or a sample of the stream): the algorithms ranked by
 their predicted rates, how the best one splits the budget, the latency of a tuple, the rates of half
 and twice the budget, the least budget that holds the rate, and when something simpler performs as
-well.
+well. For a micro-batch: what it takes by each algorithm, and what it reads (`microbatch`).
+
+Nothing is measured: the cost factors are those of `semistream calibrate`, or of a common machine.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -15,6 +18,7 @@ import pyarrow as pa
 
 from semistream.advice.calibration import Calibration, calibration_for, usual_spec
 from semistream.advice.choice import RESIDENT, Advisor, Option
+from semistream.advice.microbatch import BatchModel, Curves, MicroBatch
 from semistream.advice.situation import (
     demand_in,
     largest_partition,
@@ -36,6 +40,7 @@ from semistream.spec import Columns, JoinSpec, On, read_columns, resolve
 from semistream.units import format_bytes, parse_budget
 
 _MOST_SAMPLE_ROWS = 1_000_000
+_GOES_ON = "A stream that goes on:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,12 @@ class Explanation:
     resident_bytes: int  # to hold all of R with the columns that are read
     scan_s: float  # to read the columns of R once, and hash its rows
     even_rows: float | None  # in larger micro-batches, reading all of R is as fast
-    calibrated: str
-    typical_error: float  # of the cost factors, relative; 0 if there was one run each
+    calibrated: str  # what the cost factors are
+    is_calibrated: bool  # whether they were measured on this machine
+    typical_error: float  # of the cost factors, relative
+    batch: MicroBatch | None = None  # if a size of a micro-batch was given
+    # For the chart of a micro-batch, computed when it is drawn.
+    curves: Callable[[], Curves] | None = field(default=None, repr=False, compare=False)
 
     @property
     def tuples_per_s(self) -> float:
@@ -82,13 +91,28 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
-        return {**asdict(self), "tuples_per_s": self.tuples_per_s}
+        values = asdict(replace(self, curves=None))
+        del values["curves"]
+        return {**values, "tuples_per_s": self.tuples_per_s}
 
     def plot(self, path: str | PathLike[str]) -> None:
-        """Draw the rates by algorithm and by budget into a file: PNG, SVG, what its name says."""
-        with needs_extra("charts", "a chart"):
-            from semistream.advice.explain_chart import Chart
+        """Draw the rates by algorithm and by budget into a file: PNG, SVG, what its name says.
 
+        With a micro-batch, its time is drawn instead, against its rows and against the size of R.
+        """
+        with needs_extra("charts", "a chart"):
+            from semistream.advice.explain_chart import BatchChart, Chart
+
+        if self.batch is not None and self.curves is not None:
+            BatchChart(
+                title=f"A micro-batch with {format_bytes(self.memory_bytes)} of memory, "
+                f"Zipf {self.skew:.2f}: predicted time",
+                curves=self.curves(),
+                rows=self.batch.rows,
+                relation_rows=self.rows,
+                chosen=self.batch.algorithm,
+            ).draw(path)
+            return
         Chart(
             title=f"{self.rows:,} rows, {format_bytes(self.memory_bytes)}, "
             f"Zipf {self.skew:.2f}: predicted service rate",
@@ -101,7 +125,8 @@ class Explanation:
 
     def __str__(self) -> str:
         """Return the explanation as text."""
-        return "\n".join([*self._heading(), "", *self._table(), "", *self._findings()])
+        batch = [] if self.batch is None else [*_batch_lines(self.batch), "", _GOES_ON]
+        return "\n".join([*self._heading(), "", *batch, *self._table(), "", *self._findings()])
 
     def _heading(self) -> list[str]:
         arrives = f"{self.rate:,.0f} tuples/s arrive" if self.rate else "no rate given"
@@ -140,13 +165,12 @@ class Explanation:
             ]
             for row in self.ranking
         ]
-        widths = [max(len(line[i]) for line in [titles, *lines]) for i in range(len(titles))]
-        return ["  ".join(_aligned(line, widths)) for line in [titles, *lines]]
+        return _aligned_lines([titles, *lines])
 
     def _findings(self) -> list[str]:
         parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.split.items())
         said = [
-            f"auto chooses {self.algorithm}"
+            f"{'For such a stream ' if self.batch else ''}auto chooses {self.algorithm}"
             + (f"; each task splits its memory into {parts}." if parts else "."),
             "Another budget: "
             + ", ".join(
@@ -167,8 +191,9 @@ class Explanation:
                 f"at least {_seconds(self.scan_s)} for each task: plain Spark catches up only "
                 f"above {self.even_rows:,.0f} rows per micro-batch."
             )
-        error = f"typical error {self.typical_error:.0%}" if self.typical_error else "one run each"
-        said.append(f"Cost factors: {self.calibrated}, {error}.")
+        error = f"typical error {self.typical_error:.0%}"
+        hint = "" if self.is_calibrated else "; `semistream calibrate` measures those of this one"
+        said.append(f"Cost factors: {self.calibrated}, {error}{hint}.")
         return said
 
     def _about_rate(self, rate: float) -> str:
@@ -190,9 +215,12 @@ def explain(
     sample: pa.Table | None = None,
     on: On | None = None,
     columns: Columns | None = None,
+    batch: int | None = None,
     calibration: Calibration | None = None,
 ) -> Explanation:
     """Return what the model says of a join; see `Explanation`.
+
+    With `batch`, the rows of a micro-batch, it also says what that takes.
 
     Without a `sample` of the stream its rows are taken to be key, quantity and price. Without
     `skew`, a Zipf exponent, and without a sample all keys are taken to be requested equally often,
@@ -202,13 +230,16 @@ def explain(
         raise OptionError("give either skew or a sample of the stream, not both")
     if rate is not None and rate <= 0:
         raise OptionError(f"rate must be positive: tuples per second; got {rate}")
+    if batch is not None and batch < 1:
+        raise OptionError(f"batch must be at least 1: rows of a micro-batch; got {batch}")
     if not relation.row_count:
         raise OptionError(f"{relation.location} has no rows: any budget and any algorithm will do")
     spec = _spec(relation, sample, on, columns)
     calibration = calibration or calibration_for(relation, spec)
     budget_bytes = parse_budget(memory, relation.size_bytes)
+    explainer = _Explainer(relation, spec, sample, calibration)
     try:
-        return _Explainer(relation, spec, sample, calibration).explain(budget_bytes, rate, skew)
+        return explainer.explain(budget_bytes, rate, skew, batch)
     except BudgetError as error:
         raise error.for_all_tasks(relation.partition_count) from None
 
@@ -242,7 +273,9 @@ class _Explainer:
         widths = stream_widths(relation, spec, sample)
         self._advisor = Advisor(relation, spec, widths, self._partition)
 
-    def explain(self, memory_bytes: int, rate: float | None, skew: float | None) -> Explanation:
+    def explain(
+        self, memory_bytes: int, rate: float | None, skew: float | None, batch_rows: int | None
+    ) -> Explanation:
         relation, tasks = self._relation, self._tasks
         demand, skew_from = self._demand(skew)
         reader = reader_for(relation, self._spec, self._partition)
@@ -257,10 +290,11 @@ class _Explainer:
             ranking.insert(0, self._resident_row(rate))
         best = options[0]
         # Any join that begins with all of R has to read it and to store its rows.
-        scan_s = factors.io(layout.page_count * (layout.code_bytes + sum(layout.part_bytes)))
-        scan_s += layout.row_count * factors.index[-1].append_s
+        scan_s = resident.load_s(layout, factors)
         spared = 1 / ranking[0].tuples_per_s - factors.resident_s / tasks
         is_resident = ranking[0].algorithm == RESIDENT
+        model = BatchModel(self._advisor, conditions, budget, tasks)
+        batch = None if batch_rows is None else model.explain(batch_rows)
         return Explanation(
             relation=relation.location,
             rows=relation.row_count,
@@ -278,9 +312,11 @@ class _Explainer:
             resident_bytes=resident_bytes * tasks,
             scan_s=scan_s,
             even_rows=scan_s / spared if spared > 0 and not is_resident else None,
-            calibrated=f"measured {self._calibration.measured} on {self._calibration.host}"
-            + (" (briefly)" if self._calibration.is_brief else ""),
+            calibrated=_about(self._calibration),
+            is_calibrated=self._calibration.is_measured,
             typical_error=self._calibration.typical_error,
+            batch=batch,
+            curves=None if batch is None else partial(model.curves, batch),
         )
 
     def _demand(self, skew: float | None) -> tuple[Demand, str]:
@@ -351,6 +387,34 @@ class _Explainer:
         return None if least is None else least * self._tasks
 
 
+def _about(calibration: Calibration) -> str:
+    if calibration.is_measured:
+        return f"measured {calibration.measured} on {calibration.host}"
+    return f"those of {calibration.host}"
+
+
+def _batch_lines(batch: MicroBatch) -> list[str]:
+    lines = [
+        [
+            row.algorithm,
+            _milliseconds(row.time_ms),
+            f"{row.pages:,.0f}",
+            format_bytes(row.bytes_read),
+        ]
+        for row in batch.ranking
+    ]
+    return [
+        f"A micro-batch of {batch.rows:,} rows:",
+        *_aligned_lines([["algorithm", "time", "pages read", "bytes read"], *lines]),
+        f"auto chooses {batch.algorithm} for it: {_milliseconds(batch.time_ms)}.",
+    ]
+
+
+def _aligned_lines(lines: list[list[str]]) -> list[str]:
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return ["  ".join(_aligned(line, widths)) for line in lines]
+
+
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
     first, *rest = zip(line, widths, strict=True)
     return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)]
@@ -365,3 +429,12 @@ def _seconds(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1e3:.0f} ms" if seconds >= 0.01 else f"{seconds * 1e3:.2g} ms"
     return f"{seconds:,.1f} s"
+
+
+def _milliseconds(time_ms: float) -> str:
+    """Return a time in milliseconds, however long it is.
+
+    >>> _milliseconds(0.4567), _milliseconds(11.2), _milliseconds(12345.6)
+    ('0.46 ms', '11 ms', '12,346 ms')
+    """
+    return f"{time_ms:,.0f} ms" if time_ms >= 10 else f"{time_ms:.2g} ms"

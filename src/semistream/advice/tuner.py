@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from semistream.advice.choice import LOOK_UP, Advisor, Option, are_few
 from semistream.advice.situation import demand_of, layout_of
+from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.budget.split import Split
 from semistream.cost import lookup
 from semistream.cost.conditions import Conditions, Layout
@@ -88,8 +89,9 @@ class Tuner:
             return None
         sizes, split = self._advisor.sizes(LOOK_UP), Split(most_tuples=stream_rows)
         settings, _ = MODELS[LOOK_UP].rules.settings(sizes, self._budget_bytes, split)
+        assert isinstance(settings, IndexJoinSettings), "those of look-ups are"
         pages = -page_count * expm1(-stream_rows / page_count)
-        loop = lookup.loop_over(self.layout, self._factors, stream_rows, pages)
+        loop = lookup.loop_over(self.layout, self._factors, settings, stream_rows, pages)
         prediction = replace(loop, stream_rows=stream_rows, stream_s=loop.loop_s)
         tuned = Tuned(split, settings, 0, prediction)
         return Chosen(self._budget_bytes, Option(LOOK_UP, tuned), None, stream_rows=stream_rows)

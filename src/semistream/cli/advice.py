@@ -18,6 +18,7 @@ from semistream.units import format_bytes
 
 _SAMPLE_ROWS = 1_000_000
 _NANO = 1e9
+_MEGA = 1e6
 
 
 def run_calibrate(location: str, columns: list[str] | None, as_json: bool) -> int:
@@ -51,6 +52,7 @@ def _show(calibration: Calibration, console: Console) -> None:
     families = (
         ("scan", "Scan joins: a tuple, or for c_H a row of R", factors.scan, steps, "waiting"),
         ("index", "Index joins: a tuple", factors.index, steps, "waiting"),
+        ("look-up", "Look-ups: a tuple", factors.look_up, steps, "waiting"),
         ("front", "Front stage: a tuple", factors.front, looks, "cached"),
         ("pinned", "Pinned pages: a tuple", factors.pinned, looks[:2], "pinned"),
     )
@@ -71,11 +73,17 @@ def _show(calibration: Calibration, console: Console) -> None:
     for size, seconds in zip(factors.io.sizes_bytes, factors.io.seconds, strict=True):
         reading.add_row(format_bytes(size), f"{seconds * 1e6:,.0f} µs")
     console.print(reading)
+    requests = factors.requests
+    console.print(
+        f"Look-ups read with {requests.request_s * 1e6:.2g} µs for a request and "
+        f"{requests.byte_s * 1e6 * _MEGA:,.0f} µs for a megabyte"
+    )
     waiting = calibration.waiting_bytes
     console.print(
         f"A stream tuple of {calibration.stream_bytes:.0f} bytes needs {waiting['scan']:.0f} while "
-        f"it waits in a scan join (fudge factor {calibration.fudge('scan'):.2f}) and "
-        f"{waiting['index']:.0f} in an index join ({calibration.fudge('index'):.2f})"
+        f"it waits in a scan join (fudge factor {calibration.fudge('scan'):.2f}), "
+        f"{waiting['index']:.0f} in an index join ({calibration.fudge('index'):.2f}) and "
+        f"{waiting['lookup']:.0f} in look-ups ({calibration.fudge('lookup'):.2f})"
     )
     console.print(
         f"{calibration.device} of {calibration.host}, in {calibration.seconds:.0f} s; the factors "
@@ -93,11 +101,12 @@ def run_explain(
     sample: str | None,
     on: str | None,
     columns: list[str] | None,
+    batch: int | None,
     device: str | None,
     as_json: bool,
     plot: Path | None,
 ) -> int:
-    """Print the throughput that a budget buys."""
+    """Print the throughput that a budget buys, and what a micro-batch takes."""
     relation = Relation.open(location)
     if device is not None:
         relation = relation.read_by(Reading(EmulatedDevice.named(device)))
@@ -109,6 +118,7 @@ def run_explain(
         sample=None if sample is None else _read_sample(sample),
         on=None if on is None else _pairs(on),
         columns=columns,
+        batch=batch,
     )
     print(json.dumps(explanation.to_dict(), indent=1) if as_json else explanation)
     if plot is not None:

@@ -183,6 +183,7 @@ def _add_explain(commands: Commands) -> None:
     explain.add_argument("relation", help=RELATION)
     explain.add_argument("--memory", default="64MB", help="budget: a size, or a share such as 5%%")
     explain.add_argument("--rate", type=float, help="tuples per second that arrive")
+    explain.add_argument("--batch", type=int, metavar="ROWS", help="predict a micro-batch as well")
     skew = explain.add_mutually_exclusive_group()
     skew.add_argument("--skew", type=float, help="Zipf exponent of the stream's keys")
     skew.add_argument("--sample", metavar="PATH", help="a Parquet or CSV file of stream rows")
@@ -209,6 +210,7 @@ def _run_explain(arguments: argparse.Namespace) -> int:
         sample=arguments.sample,
         on=arguments.on,
         columns=_names(arguments.columns),
+        batch=arguments.batch,
         device=arguments.device,
         as_json=arguments.json,
         plot=arguments.plot,

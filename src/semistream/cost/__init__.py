@@ -10,7 +10,7 @@ symbol    field                             meaning
 w         `Prediction.tuples_per_loop`      tuples that a loop serves
 b         `Settings.pages_per_read`         pages of the disk buffer
 c_loop    `Prediction.loop_s`               seconds of a loop
-c_I/O(b)  `Conditions.io_seconds`           reading b pages, `CostFactors.io` for one request
+c_I/O(b)  `Conditions.io`                   reading b pages, `CostFactors.io` for one request
 c_S       `StepCosts.read_s`                a tuple from the stream buffer, its key coded
 c_A       `StepCosts.append_s`              a tuple into the window
 c_E       `StepCosts.expire_s`              a tuple out of the window

@@ -1,6 +1,7 @@
 """The inputs of a prediction besides the settings: R's layout on disk, demand, cost factors."""
 
 from dataclasses import dataclass, field, replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,33 +62,34 @@ class Conditions:
         """Return the same conditions with other shares of the pages."""
         return replace(self, _pages=[shares])
 
-    def io_seconds(self, loads: "Loads") -> float:
-        """Return c_I/O(b): reading the codes of b pages, then the parts of those with matches."""
+    def io(self, loads: "Loads") -> tuple[float, float]:
+        """Return c_I/O(b), and the bytes: the codes of b pages, the parts of those with matches."""
         layout, io, pages = self.layout, self.factors.io, loads.pages
         breaks = pages / layout.pages_per_stretch
         if layout.whole_pages:
             sizes = [size for size in (layout.code_bytes, *layout.part_bytes) if size]
             follows = len(sizes) == 1 and not loads.are_scattered
-            return sum(
-                (1 + breaks) * io(pages * size / (1 + breaks), follows=follows) for size in sizes
-            )
+            each = (io(pages * size / (1 + breaks), follows=follows) for size in sizes)
+            return (1 + breaks) * sum(each), pages * sum(sizes)
         loads = loads.thinned()
-        cost = self._codes_seconds(loads)
+        cost, read_bytes = self._codes(loads)
         for size in layout.part_bytes:
-            cost += self._part_seconds(loads, size, breaks / pages)
-        return cost
+            seconds, size_bytes = self._part(loads, size, breaks / pages)
+            cost, read_bytes = cost + seconds, read_bytes + size_bytes
+        return cost, read_bytes
 
-    def _codes_seconds(self, loads: "Loads") -> float:
-        """Return what the codes of a load cost: they lie in a file of their own."""
+    def _codes(self, loads: "Loads") -> tuple[float, float]:
+        """Return the time and bytes of a load's codes: they lie in a file of their own."""
         size, io = self.layout.code_bytes, self.factors.io
         # Without columns to fetch a scan never seeks.
         follows = not self.layout.part_bytes and not loads.are_scattered
         if loads.asks is None:
-            return io(loads.pages * size, follows=follows)
+            return io(loads.pages * size, follows=follows), loads.pages * size
         # No seek either if a load ends with a page that was read and the next one begins behind it.
         continues = float(np.mean(loads.touched[:, -1])) ** 2
         runs, fetched = self._runs_of_codes(loads)
-        return self._planned_seconds(loads, size, runs, fetched) - follows * continues * io.seek_s
+        seconds, size_bytes = self._planned(loads, size, runs, fetched)
+        return seconds - follows * continues * io.seek_s, size_bytes
 
     def _runs_of_codes(self, loads: "Loads") -> tuple[Floats, Floats]:
         """Return the runs of pages whose codes are read, and the number of pages in them."""
@@ -98,27 +100,29 @@ class Conditions:
         runs, fetched = loads.runs(max(0, gap - 1))
         return runs, np.minimum(loads.pages, fetched + runs)
 
-    def _part_seconds(self, loads: "Loads", size: float, breaks: float) -> float:
-        """Return what a part of the pages with matches costs.
+    def _part(self, loads: "Loads", size: float, breaks: float) -> tuple[float, float]:
+        """Return the time and bytes of a part of the pages with matches.
 
         `breaks` is how often a page does not lie behind the one before it in the file.
         """
         runs, fetched = loads.runs(self._most_gap_pages(size))
-        return self._planned_seconds(
-            loads, size, runs + breaks * fetched, fetched + loads.cuts, loads.cuts
-        )
+        runs = runs + breaks * fetched
+        return self._planned(loads, size, runs, fetched + loads.cuts, loads.cuts)
 
-    def _planned_seconds(
+    def _planned(
         self, loads: "Loads", size: float, runs: Floats, pages: Floats, cuts: Floats | float = 0.0
-    ) -> float:
-        """Return what runs of pages cost on average: the requests of a piece are made together.
+    ) -> tuple[float, float]:
+        """Return the time and bytes of runs of pages, on average.
+
+        The requests of a piece are made together.
 
         The first of them costs what the curve says, each of the others a request more.
         """
         first = np.minimum(1.0, runs) + cuts
         seconds = first * self.factors.io.each(pages * size / np.maximum(first, 1e-9))
         seconds += np.maximum(0.0, runs - 1) * self.factors.planned.request_s
-        return float(np.average(seconds, weights=loads.often))
+        size_bytes = size * float(np.average(pages, weights=loads.often))
+        return float(np.average(seconds, weights=loads.often)), size_bytes
 
     def _most_gap_pages(self, size: float) -> int:
         """Return how many pages of a part are read along rather than left out."""
@@ -223,21 +227,39 @@ def in_loads(shares: Floats, pages: int) -> Floats:
     return padded.reshape(loads, pages)
 
 
-def planned_seconds(layout: Layout, costs: RequestCosts, pages: float) -> float:
-    """Return what a read plan for so many pages costs, which are taken to be spread evenly.
+def planned_io(
+    layout: Layout,
+    costs: RequestCosts,
+    pages: float,
+    buffer_pages: float = inf,
+    pieces: float = 1.0,
+) -> tuple[float, float]:
+    """Return what a read plan for so many pages costs, and its bytes; they are spread evenly.
 
     With the share q of the pages requested, a gap of k pages has the probability q·(1 − q)^k; up to
-    G pages, it is read along.
+    G pages, it is read along. What is requested goes through a buffer of `buffer_pages` pages, a
+    request for each time that it is filled, which continues where the one before ended if no gap
+    lies between. Output is made in `pieces`, so columns are read in so many turns, and codes
+    between them.
     """
     if not pages:
-        return 0.0
+        return 0.0, 0.0
     share = min(1.0, pages / layout.page_count)
-    seconds = 0.0
-    for size in (layout.code_bytes, *layout.part_bytes):
-        most_gap = min(layout.page_count, int(costs.most_gap_bytes / max(1.0, size)))
+    buffer_bytes = buffer_pages * max(layout.code_bytes, *layout.part_bytes, 1.0)
+    seconds = read_bytes = 0.0
+    for i, size in enumerate((layout.code_bytes, *layout.part_bytes)):
+        most_bytes = min(costs.most_gap_bytes, buffer_bytes)
+        most_gap = int(min(layout.page_count, most_bytes / max(1.0, size)))
         apart = (1 - share) ** (most_gap + 1)  # the probability of a longer gap
-        requests = max(1.0, pages * apart, pages / layout.pages_per_stretch * share)
         along = (1 - share) / share * (1 - apart) - (most_gap + 1) * apart
-        fetched = min(layout.page_count, pages * (1 + max(0.0, along)))
-        seconds += requests * costs.request_s + fetched * size * costs.byte_s
-    return seconds
+        fetched = min(layout.page_count, pages * (1 + max(0.0, along))) * size
+        # A view ends with the last page that fits: half a page with its gap is left.
+        room = max(size, buffer_bytes - size / share / 2)
+        turns = pieces if i else max(1.0, min(pieces, fetched / room))
+        views = turns * max(1.0, fetched / turns / room + 0.5 * (fetched / turns > room))
+        requests = max(turns, pages * apart, pages / layout.pages_per_stretch * share)
+        seconds += requests * costs.request_s + fetched * costs.byte_s
+        # The end of a view falls into a segment, a page and the gap before it, by its length.
+        seconds += (views - turns) * (costs.request_s - share**2 * costs.seek_s)
+        read_bytes += fetched
+    return seconds, read_bytes

@@ -91,6 +91,7 @@ class RequestCosts:
 
     request_s: float = 0.0
     byte_s: float = 0.0
+    seek_s: float = 0.0  # of request_s, saved if it continues where the one before ended
 
     @property
     def most_gap_bytes(self) -> float:
@@ -122,13 +123,14 @@ class CostFactors:
     @classmethod
     def of_device(cls, seek_s: float, request_s: float, bytes_per_s: float) -> "CostFactors":
         """Return the costs of a device alone: computing costs nothing."""
-        requests = RequestCosts(seek_s + request_s, 1 / bytes_per_s)
+        requests = RequestCosts(seek_s + request_s, 1 / bytes_per_s, seek_s)
         return cls(IoCurve.of_device(seek_s, request_s, bytes_per_s), requests=requests)
 
     def with_device(self, seek_s: float, request_s: float, bytes_per_s: float) -> "CostFactors":
         """Return these factors with a device's charges on top."""
         ours = self.requests
-        requests = RequestCosts(seek_s + request_s + ours.request_s, 1 / bytes_per_s + ours.byte_s)
+        each_s, byte_s = seek_s + request_s + ours.request_s, 1 / bytes_per_s + ours.byte_s
+        requests = RequestCosts(each_s, byte_s, seek_s)
         io = IoCurve.of_device(seek_s, request_s, bytes_per_s).plus(self.io)
         return replace(self, io=io, requests=requests)
 

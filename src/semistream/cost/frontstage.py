@@ -76,4 +76,5 @@ def behind_front(
     )
     slower = loop_s / back.loop_s if back.loop_s else 1.0
     latency_s = back.latency_s * (1 - hit_ratio) * slower
-    return Prediction(loop_s, total, back.pages_per_loop, latency_s, hit_ratio, back.io_s)
+    about = (back.pages_per_loop, latency_s, hit_ratio, back.io_s, back.bytes_per_loop)
+    return Prediction(loop_s, total, *about)

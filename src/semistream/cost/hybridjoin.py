@@ -7,7 +7,7 @@ from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.cost.conditions import Conditions, Loads, in_loads
 from semistream.cost.demand import falling_root
 from semistream.cost.factors import at_size
-from semistream.cost.prediction import Prediction
+from semistream.cost.prediction import Prediction, Work
 
 
 def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
@@ -47,20 +47,20 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     return loop_of(conditions, settings, served, touched, waiting, often, asks)
 
 
-def drain_s(conditions: Conditions, settings: IndexJoinSettings, tuples: float) -> float:
-    """Return the time for tuples that all fit the window: each requested load is read once."""
+def drain(conditions: Conditions, settings: IndexJoinSettings, tuples: float) -> Work:
+    """Return what tuples take that all fit the window: each requested load is read once."""
     loads = in_loads(conditions.page_shares, settings.pages_per_read)
     shares = loads.sum(axis=1)
     requested = shares > 0
     if not requested.any():
-        return 0.0
+        return Work(0.0, 0.0, 0.0)
     loads, shares = loads[requested], shares[requested]
     often = -np.expm1(-tuples * shares)  # the probability that a load is requested
     touched = -np.expm1(-tuples * loads) / often[:, None]
     count = max(1.0, float(often.sum()))
     waiting, asks = tuples * shares / often, loads / shares[:, None]
     loop = loop_of(conditions, settings, tuples / count, touched, waiting, often, asks)
-    return count * loop.loop_s
+    return loop.work(count)
 
 
 def loop_of(
@@ -90,8 +90,8 @@ def loop_of(
     matches = conditions.match_share * served
     found = conditions.match_share * waiting
     loads = Loads(pages, touched, found, per_piece, often, are_scattered, asks)
-    io_s = conditions.io_seconds(loads)
+    io_s, io_bytes = conditions.io(loads)
     loop_s = io_s + served * (step.tuple_s + step.probe_s) + matches * step.output_s
     loop_s += step.loop_s + step.entry_s
     latency_s = settings.waiting_tuples / served * loop_s  # Little's law
-    return Prediction(loop_s, served, pages, latency_s, io_s=io_s)
+    return Prediction(loop_s, served, pages, latency_s, io_s=io_s, bytes_per_loop=io_bytes)

@@ -5,38 +5,45 @@ Ours; see `joins/lookupjoin.py`. A window of w tuples is one loop::
     c_loop = c_plan(w) + w·(c_S + c_A + c_H + σ·c_O) + c_0
 
 where c_plan(w) is what the read plan requests: the pages on which w tuples may match, all parts of
-those with a match (`conditions.planned_seconds`).
+those with a match (`conditions.planned_io`).
 """
 
 from semistream.budget.indexjoin import IndexJoinSettings
-from semistream.cost.conditions import Conditions, Layout, planned_seconds
+from semistream.cost.conditions import Conditions, Layout, planned_io
 from semistream.cost.factors import CostFactors, at_size
-from semistream.cost.prediction import Prediction
+from semistream.cost.prediction import Prediction, Work
 
 
 def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
     """Return what a loop over a full window costs."""
-    return loop_of(conditions, settings.waiting_tuples)
+    return _loop_of(conditions, settings, settings.waiting_tuples)
 
 
-def loop_of(conditions: Conditions, tuples: float) -> Prediction:
-    """Return what a loop over so many tuples costs."""
-    pages = conditions.requested_pages(tuples)
-    return loop_over(conditions.layout, conditions.factors, tuples, pages, conditions.match_share)
+def drain(conditions: Conditions, settings: IndexJoinSettings, tuples: float) -> Work:
+    """Return what tuples take that all fit the window: one loop."""
+    return _loop_of(conditions, settings, tuples).work(1)
 
 
 def loop_over(
-    layout: Layout, factors: CostFactors, tuples: float, pages: float, match_share: float = 1.0
+    layout: Layout,
+    factors: CostFactors,
+    settings: IndexJoinSettings,
+    tuples: float,
+    pages: float,
+    match_share: float = 1.0,
 ) -> Prediction:
-    """Return the same for tuples that request so many pages."""
+    """Return what a loop over so many tuples costs, which request so many pages."""
     step = at_size(factors.look_up, tuples)
-    io_s = planned_seconds(layout, factors.requests, pages)
     matches = match_share * tuples
+    pieces = max(1.0, matches / settings.output_rows)
+    about = (pages, settings.pages_per_read, pieces)
+    io_s, io_bytes = planned_io(layout, factors.requests, *about)
     loop_s = io_s + tuples * (step.tuple_s + step.probe_s) + matches * step.output_s
     loop_s += step.loop_s + step.entry_s
-    return Prediction(loop_s, tuples, pages, loop_s, io_s=io_s)
+    return Prediction(loop_s, tuples, pages, loop_s, io_s=io_s, bytes_per_loop=io_bytes)
 
 
-def drain_s(conditions: Conditions, settings: IndexJoinSettings, tuples: float) -> float:
-    """Return the time for tuples that all fit the window."""
-    return loop_of(conditions, tuples).loop_s
+def _loop_of(conditions: Conditions, settings: IndexJoinSettings, tuples: float) -> Prediction:
+    pages = conditions.requested_pages(tuples)
+    about = (conditions.layout, conditions.factors, settings)
+    return loop_over(*about, tuples, pages, conditions.match_share)

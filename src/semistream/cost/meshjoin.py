@@ -7,7 +7,7 @@ import numpy as np
 from semistream.budget.meshjoin import MeshJoinSettings
 from semistream.cost.conditions import Conditions, Loads, in_loads
 from semistream.cost.factors import at_size
-from semistream.cost.prediction import Prediction
+from semistream.cost.prediction import Prediction, Work
 
 
 def predict_reduced(conditions: Conditions, settings: MeshJoinSettings) -> Prediction:
@@ -34,7 +34,7 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
     # Pieces are whole blocks of probes, each of a sixteenth as many chains as the output has rows;
     # one that might not fit any more is left for the next piece.
     per_piece = settings.output_rows * (1 - 0.9 * _chain_tuples(layout.row_count, window) / 16)
-    io_s = conditions.io_seconds(Loads(pages, -np.expm1(-waiting), found, per_piece))
+    io_s, io_bytes = conditions.io(Loads(pages, -np.expm1(-waiting), found, per_piece))
     matches = conditions.match_share * entering
     loop_s = (
         io_s
@@ -44,20 +44,21 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
         + step.loop_s
         + entries * step.entry_s
     )
-    return Prediction(loop_s, entering, pages, loop_s * reads / 2, io_s=io_s)
+    latency_s = loop_s * reads / 2
+    return Prediction(loop_s, entering, pages, latency_s, io_s=io_s, bytes_per_loop=io_bytes)
 
 
-def drain_reduced_s(conditions: Conditions, settings: MeshJoinSettings, tuples: float) -> float:
-    """Return the time of R-MESHJOIN for tuples that all fit the window: one cycle."""
+def drain_reduced(conditions: Conditions, settings: MeshJoinSettings, tuples: float) -> Work:
+    """Return what R-MESHJOIN takes for tuples that all fit the window: one cycle."""
     filled = replace(settings, window_tuples=max(1, int(tuples)))
-    return settings.reads_per_cycle * predict_reduced(conditions, filled).loop_s
+    return predict_reduced(conditions, filled).work(settings.reads_per_cycle)
 
 
-def drain_s(conditions: Conditions, settings: MeshJoinSettings, tuples: float) -> float:
+def drain(conditions: Conditions, settings: MeshJoinSettings, tuples: float) -> Work:
     """Return the same for MESHJOIN: tuples enter step by step, and each sees a whole cycle."""
     entries = tuples / max(1, settings.window_tuples)  # in cycles
     filled = replace(settings, window_tuples=max(1, int(tuples)))
-    return (1 + entries) * settings.reads_per_cycle * predict(conditions, filled).loop_s
+    return predict(conditions, filled).work((1 + entries) * settings.reads_per_cycle)
 
 
 def _chain_tuples(row_count: int, window: int) -> float:

@@ -7,10 +7,10 @@ from typing import Any
 from semistream.budget.rules import RULES, BudgetRules, Settings
 from semistream.cost import frontstage, hybridjoin, inlj, lookup, meshjoin, xhybridjoin
 from semistream.cost.conditions import Conditions
-from semistream.cost.prediction import Prediction
+from semistream.cost.prediction import Prediction, Work
 
 _Predict = Callable[[Conditions, Any], Prediction]
-_Drain = Callable[[Conditions, Any, float], float]
+_Drain = Callable[[Conditions, Any, float], Work]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Model:
 
     rules: BudgetRules
     predict_back: _Predict  # a loop, while the stream goes on
-    drain_back_s: _Drain  # the time for tuples that all fit the window
+    drain_back: _Drain  # tuples that all fit the window, until the last is resolved
 
     def predict(self, conditions: Conditions, settings: Settings, cached_rows: int) -> Prediction:
         """Return what a loop with these settings costs and serves, and the stream if it ends."""
@@ -30,8 +30,15 @@ class Model:
         # Tuples that fit the window are all there before the first is resolved: a front stage is
         # empty until then. What comes after them is served at the rate of a stream that goes on.
         waiting = min(rows, settings.places)
-        stream_s = self.drain_back_s(conditions, settings, waiting) + (rows - waiting) / loop.rate
-        return replace(loop, stream_rows=rows, stream_s=stream_s)
+        work = self.drain_back(conditions, settings, waiting)
+        work += loop.work((rows - waiting) / loop.tuples_per_loop)
+        return replace(
+            loop,
+            stream_rows=rows,
+            stream_s=work.seconds,
+            stream_pages=work.pages,
+            stream_bytes=work.bytes_read,
+        )
 
     def _loop(self, conditions: Conditions, settings: Settings, cached_rows: int) -> Prediction:
         if not cached_rows:
@@ -43,23 +50,23 @@ class Model:
         return frontstage.predict(conditions, cached_rows, back, settings.places)
 
 
-def _one_by_one_s(conditions: Conditions, settings: Any, tuples: float) -> float:
-    return tuples / inlj.predict_one(conditions, settings).rate
+def _one_by_one(conditions: Conditions, settings: Any, tuples: float) -> Work:
+    return inlj.predict_one(conditions, settings).work(tuples)
 
 
-_SCAN = (meshjoin.predict, meshjoin.drain_s)
-_SWEEP = (inlj.predict_sweep, hybridjoin.drain_s)
-_HYBRID = (hybridjoin.predict, hybridjoin.drain_s)
-_ONE = (inlj.predict_one, _one_by_one_s)
+_SCAN = (meshjoin.predict, meshjoin.drain)
+_SWEEP = (inlj.predict_sweep, hybridjoin.drain)
+_HYBRID = (hybridjoin.predict, hybridjoin.drain)
+_ONE = (inlj.predict_one, _one_by_one)
 
 _PREDICTIONS: dict[str, tuple[_Predict, _Drain]] = {
     "inlj": _ONE,
     "binlj": _SWEEP,
     "meshjoin": _SCAN,
-    "rmeshjoin": (meshjoin.predict_reduced, meshjoin.drain_reduced_s),
+    "rmeshjoin": (meshjoin.predict_reduced, meshjoin.drain_reduced),
     "hybridjoin": _HYBRID,
-    "xhybridjoin": (xhybridjoin.predict, hybridjoin.drain_s),
-    "lookup": (lookup.predict, lookup.drain_s),
+    "xhybridjoin": (xhybridjoin.predict, hybridjoin.drain),
+    "lookup": (lookup.predict, lookup.drain),
     # Behind a front stage the back stage's model holds, with what is left of the stream.
     "cinlj": _ONE,
     "cbinlj": _SWEEP,

@@ -4,6 +4,23 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What some tuples take in all: time, and what is read for them."""
+
+    seconds: float
+    pages: float  # whose key codes are read
+    bytes_read: float
+
+    def __add__(self, other: "Work") -> "Work":
+        """Return the work of both."""
+        return Work(
+            self.seconds + other.seconds,
+            self.pages + other.pages,
+            self.bytes_read + other.bytes_read,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """One loop of a join, and what follows from it."""
 
@@ -13,8 +30,11 @@ class Prediction:
     latency_s: float  # between the arrival of a tuple and its last match, on average
     hit_ratio: float = 0.0  # p_N: the share of the tuples that never has to wait
     io_s: float = 0.0  # c_I/O, of loop_s
+    bytes_per_loop: float = 0.0  # that are read
     stream_rows: int | None = None  # of the stream, if it ends
     stream_s: float = 0.0  # the time for all of it
+    stream_pages: float = 0.0  # read for all of it
+    stream_bytes: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -37,6 +57,10 @@ class Prediction:
     def pages_per_second(self) -> float:
         """IO_t = b / c_loop (equation 4)."""
         return self.pages_per_loop / self.loop_s if self.loop_s else float("inf")
+
+    def work(self, loops: float) -> Work:
+        """Return what so many loops take."""
+        return Work(loops * self.loop_s, loops * self.pages_per_loop, loops * self.bytes_per_loop)
 
     def waiting_s(self, arrival_rate: float) -> float:
         """Return how long a tuple waits, on average, until enough have arrived for a loop.

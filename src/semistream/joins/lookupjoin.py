@@ -87,8 +87,9 @@ class LookUpJoin(StreamJoin):
         codes_bytes, rows_bytes = planned_shares(
             reader, self._read_columns, settings.pages_per_read
         )
-        self._codes = PlannedReads(reader, codes_bytes)
-        self._rows = PlannedReads(reader, rows_bytes)
+        timer = self.stopwatch.phase("io")
+        self._codes = PlannedReads(reader, codes_bytes, timer)
+        self._rows = PlannedReads(reader, rows_bytes, timer)
         self._columns = [PlannedColumn(reader, name, self._rows) for name in self._read_columns]
         about = (self._sizing.stored_schema, settings.places, widths, self._sizing.implied)
         self._window = LookUpWindow(*about)
@@ -118,7 +119,7 @@ class LookUpJoin(StreamJoin):
         self.telemetry.pages_scanned += len(requests.pages)
         rows, slots = self._pairs
         found = 0
-        for view in self.stopwatch.timed("io", self._codes.views(CODES, requests.pages)):
+        for view in self._codes.views(CODES, requests.pages):
             whole = len(view.data) // CODE_BYTES * CODE_BYTES
             pages = (view.starts // CODE_BYTES, requests.pages[view.first : view.last])
             in_view = (view.data[:whole].view(np.int64), *pages, self._reader.row_bounds)

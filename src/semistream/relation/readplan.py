@@ -19,6 +19,7 @@ Memory: the buffer, and for each page requested its place in it and its request,
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,9 +47,15 @@ class View:
 class PlannedReads:
     """Brings parts of requested pages into view, a few at a time."""
 
-    def __init__(self, reader: PageReader, buffer_bytes: int) -> None:
-        """Allocate the buffer; it must hold the largest part of a page."""
+    def __init__(
+        self,
+        reader: PageReader,
+        buffer_bytes: int,
+        timer: AbstractContextManager[None] = nullcontext(),  # noqa: B008  (it has no state)
+    ) -> None:
+        """Allocate the buffer; it must hold the largest part of a page. `timer` is on in reads."""
         self.bytes_read = 0
+        self._timer = timer
         self._reader = reader
         self._buffer = np.empty(buffer_bytes, np.uint8)
 
@@ -62,7 +69,8 @@ class PlannedReads:
             return
         at = 0
         while at < len(pages):
-            view = self._read(part, pages[: self._reader.end_in_file(pages, at)], at)
+            with self._timer:
+                view = self._read(part, pages[: self._reader.end_in_file(pages, at)], at)
             at = view.last
             yield view
 
@@ -72,7 +80,8 @@ class PlannedReads:
         assert part is not None, "every page has values"
         out = np.empty(len(rows.rows) * width, np.uint8)
         if self._reader.reads_values and self._are_apart(part, rows):
-            self._read_values(part, width, rows, out)
+            with self._timer:
+                self._read_values(part, width, rows, out)
             return out
         for view in self.views(name, rows.pages):
             which, indexes, in_page = rows.within(view.first, view.last)

@@ -1,21 +1,17 @@
-"""`auto`, calibration and `explain`: exact whatever is chosen, and clear about why."""
+"""`auto`: exact whatever is chosen, by what is known of the stream, and clear about why."""
 
-import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import semistream as ss
-from semistream.advice import auto
-from semistream.advice.auto import SelfTuningJoin, make_join, needs_factors
-from semistream.advice.calibration import calibrate, factors_for, load, store, usual_spec
-from semistream.advice.explain import explain
+from semistream.advice.auto import SelfTuningJoin
 from semistream.advice.history import History
-from semistream.cli.main import main
+from semistream.advice.tuner import Tuner
 from semistream.cost.factors import CostFactors
+from semistream.cost.models import Model
 from semistream.embedded import prepare
 from semistream.errors import BudgetError, OptionError
 from semistream.relation.device import EmulatedDevice, Reading
@@ -24,7 +20,6 @@ from semistream.workload.zipf import scatter, zipf_ranks
 from tests.oracle import duckdb_join
 
 ROWS = 60_000
-MORE_THAN_CAN_BE_SERVED = 1e9  # tuples per second: then all memory is used, as without a rate
 DISK = CostFactors.of_device(*EmulatedDevice.named("hdd-2007").costs)
 
 
@@ -87,7 +82,8 @@ def test_changes_lose_nothing(relation: ss.Relation, table: pa.Table) -> None:
 def test_a_steady_stream_is_left_alone(relation: ss.Relation, table: pa.Table) -> None:
     sales = stream(0.9, 400_000)
     spec = resolve(relation, sales.schema, columns=["a"])
-    join = SelfTuningJoin(emulated(relation), spec, 400_000, factors=DISK)
+    about = (emulated(relation), spec, 400_000)
+    join = SelfTuningJoin(*about, factors=DISK, stream_rows=len(sales))
     check_left_join(join.join(sales.to_batches(max_chunksize=5_000)), sales, table, ["a"])
     assert join.telemetry.retunings == 0
     assert [c.reason for c in join.changes] == ["at the start"]
@@ -127,87 +123,113 @@ def test_resident_where_it_fits(relation: ss.Relation) -> None:
     list(operator.join(batches))
     assert isinstance(operator, SelfTuningJoin)
     assert operator.changes[0].algorithm == "resident"
-    spec = resolve(relation, stream(1.0, 1).schema)
-    assert not needs_factors("auto", relation, spec, 64_000_000)
-    assert needs_factors("auto", relation, spec, 300_000)
-    assert not needs_factors("meshjoin", relation, spec, 300_000)
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[None]:
+    """Return a list that grows with each call of a method."""
+    calls: list[None] = []
+    original = getattr(owner, name)
+
+    def counted(*positional: object, **named: object) -> object:
+        calls.append(None)
+        return original(*positional, **named)
+
+    monkeypatch.setattr(owner, name, counted)
+    return calls
 
 
 def test_choices_are_remembered(relation: ss.Relation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next micro-batch does not rank everything again, unless its keys are others."""
-    ranked = []
-    rank = auto.Advisor.rank
-    monkeypatch.setattr(
-        auto.Advisor, "rank", lambda self, *a, **k: (ranked.append(1), rank(self, *a, **k))[1]
-    )
-    for exponent in (1.0, 1.0, 0.0):
+    """The next micro-batch asks the model for nothing, unless its keys or its length are others."""
+    asked = count_calls(monkeypatch, Tuner, "best")
+    history, counts = History(), []
+    # The second is expected to be as long as the first was; the third is like it.
+    for exponent in (1.0, 1.0, 1.0, 0.0):
         table = stream(exponent, 20_000)
         spec = resolve(relation, table.schema, columns=["b"])
-        list(make_join("auto", relation, spec, 500_000, factors=DISK).join(table.to_batches()))
-    assert len(ranked) == 2
+        join = SelfTuningJoin(relation, spec, 500_000, factors=DISK, history=history)
+        list(join.join(table.to_batches()))
+        counts.append(len(asked))
+    assert counts == [1, 2, 2, 3]
 
 
-@pytest.mark.parametrize("rate", [None, MORE_THAN_CAN_BE_SERVED])
-def test_short_streams_need_no_cache(
-    relation: ss.Relation, table: pa.Table, rate: float | None
-) -> None:
-    """What fits the window is over before a cache is warm; one that goes on gets one after all."""
-    algorithms, history = [], History()
-    for rows in (3_000, 3_000, 400_000):
-        sales = stream(1.1, rows)
-        spec = resolve(relation, sales.schema, columns=["a", "b"])
-        join = SelfTuningJoin(
-            emulated(relation), spec, 900_000, factors=DISK, rate=rate, history=history
-        )
-        out = join.join(sales.to_batches(max_chunksize=4_000))
-        check_left_join(out, sales, table, ["a", "b"])
-        algorithms.append([c.algorithm for c in join.changes])
-    assert algorithms[0][0].startswith("c")
-    assert algorithms[1] in (["hybridjoin"], ["rmeshjoin"], ["binlj"])
-    assert algorithms[2][-1].startswith("c")
-    assert "more rows than" in join.changes[1].reason
-
-
-def test_the_first_stream_of_a_kind_is_not_taken_for_short(
-    relation: ss.Relation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However much fits the window: nothing is known of how long it will be."""
-    monkeypatch.setattr(auto, "_WINDOW_SHARE", 1e6)
-    algorithms, history = [], History()
-    for _ in range(2):
-        sales = stream(1.1, 3_000)
-        spec = resolve(relation, sales.schema, columns=["a", "b"])
-        join = SelfTuningJoin(emulated(relation), spec, 900_000, factors=DISK, history=history)
-        list(join.join(sales.to_batches()))
-        algorithms.append(join.changes[0].algorithm)
-    assert algorithms[0].startswith("c")
-    assert not algorithms[1].startswith("c"), "now it is known"
-
-
-def test_a_stream_that_just_fits_the_window_is_short_too(
-    relation: ss.Relation, table: pa.Table
-) -> None:
-    """The window that was chosen for a long stream has space for all of it: one cycle is enough."""
-    sales = stream(0.0, 8_000)
-    spec = resolve(relation, sales.schema, columns=["a", "b"])
-    places = _places(SelfTuningJoin(emulated(relation), spec, 901_000, factors=DISK), sales)
-    sales = stream(0.0, int(0.97 * places))
-    algorithms, pages = [], []
-    for _ in range(2):
-        join = SelfTuningJoin(emulated(relation), spec, 901_000, factors=DISK)
-        out = join.join(sales.to_batches(max_chunksize=2_000))
-        check_left_join(out, sales, table, ["a", "b"])
-        algorithms.append(join.changes[-1].algorithm)
-        pages.append(join.telemetry.pages_scanned)
-    assert algorithms[1] in ("hybridjoin", "rmeshjoin", "binlj")
-    assert pages[1] <= pages[0]
-
-
-def _places(join: SelfTuningJoin, table: pa.Table) -> int:
-    list(join.join(table.to_batches(max_chunksize=2_000)))
+def expected_rows(join: SelfTuningJoin) -> int | None:
+    """Return the length of the stream that the first choice was made for."""
     option = join.changes[0].option
     assert option is not None
-    return option.tuned.settings.places
+    return option.tuned.prediction.stream_rows
+
+
+@pytest.mark.parametrize(("rows", "as_list"), [(12_345, True), (13_456, False)])
+def test_the_length_of_a_table_or_a_list_is_known(
+    relation: ss.Relation, rows: int, as_list: bool
+) -> None:
+    sales = stream(0.0, rows)
+    source = sales.to_batches(max_chunksize=1_000) if as_list else sales
+    operator, batches = prepare(source, relation, memory="400KB", columns=["a"])
+    assert isinstance(operator, SelfTuningJoin)
+    list(operator.join(batches))
+    assert expected_rows(operator) == rows
+
+
+def test_other_streams_are_expected_to_be_like_the_last(relation: ss.Relation) -> None:
+    """And the first one of a kind to be short."""
+    history, expected = History(), []
+    for rows in (7_000, 9_000, 100):
+        sales = stream(0.0, rows)
+        spec = resolve(relation, sales.schema, columns=["a"])
+        join = SelfTuningJoin(relation, spec, 400_000, factors=DISK, history=history)
+        list(join.join(iter(sales.to_batches())))
+        expected.append(expected_rows(join))
+    assert expected == [100_000, 7_000, 9_000]
+
+
+def test_few_rows_are_looked_up_and_many_wait_in_a_window(
+    relation: ss.Relation, table: pa.Table
+) -> None:
+    chosen = {}
+    for rows in (60, 300_000):
+        sales = stream(1.0, rows)
+        spec = resolve(relation, sales.schema, columns=["a", "b"])
+        about = (emulated(relation), spec, 900_000)
+        join = SelfTuningJoin(*about, factors=DISK, stream_rows=rows, history=History())
+        check_left_join(join.join(sales.to_batches(max_chunksize=4_000)), sales, table, ["a", "b"])
+        chosen[rows] = [change.algorithm for change in join.changes]
+    assert chosen[60] == ["lookup"]
+    assert "lookup" not in chosen[300_000]
+
+
+def test_choosing_for_few_rows_costs_little(
+    relation: ss.Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No demand is computed and no model is run; for many rows both is done."""
+    demands = count_calls(monkeypatch, Tuner, "demand")
+    predictions = count_calls(monkeypatch, Model, "predict")
+    for rows, is_modelled in ((60, False), (20_000, True)):
+        sales = stream(1.0, rows)
+        spec = resolve(relation, sales.schema, columns=["a"])
+        join = SelfTuningJoin(
+            relation, spec, 400_000, factors=DISK, stream_rows=rows, history=History()
+        )
+        list(join.join(sales.to_batches()))
+        assert len(join.changes) == 1
+        assert bool(demands) == bool(predictions) == is_modelled, rows
+
+
+def test_a_stream_that_goes_on_gets_another_choice(relation: ss.Relation, table: pa.Table) -> None:
+    """Streams of its kind were short, so it is taken for short until it is not."""
+    history, algorithms = History(), []
+    for rows in (60, 400_000):
+        sales = stream(1.1, rows)
+        spec = resolve(relation, sales.schema, columns=["a", "b"])
+        join = SelfTuningJoin(emulated(relation), spec, 900_000, factors=DISK, history=history)
+        out = join.join(iter(sales.to_batches(max_chunksize=4_000)))
+        check_left_join(out, sales, table, ["a", "b"])
+        algorithms.append([change.algorithm for change in join.changes])
+    assert algorithms[1][0] == "lookup", "60 rows are expected"
+    assert algorithms[1][1] != "lookup"
+    assert "the stream goes on after" in join.changes[1].reason
+    assert "60 were expected" in join.changes[1].reason
+    assert join.telemetry.stream_rows == join.telemetry.output_rows == 400_000
 
 
 def test_rate_is_for_auto(relation: ss.Relation) -> None:
@@ -225,124 +247,3 @@ def test_too_small_for_anything(relation: ss.Relation) -> None:
         list(ss.join(stream(0.0, 10).to_batches(), relation, memory=1_000))
     assert error.value.least_bytes is not None
     list(ss.join(stream(0.0, 10).to_batches(), relation, memory=error.value.least_bytes))
-
-
-def test_calibration_is_measured_and_kept(
-    relation: ss.Relation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SEMISTREAM_CACHE", str(tmp_path))
-    spec = usual_spec(relation, ["a", "name"])
-    assert load(relation, spec) is None
-    steps = []
-    calibration = calibrate(
-        relation, spec, progress=lambda done, total: steps.append((done, total))
-    )
-    assert steps[-1][0] == steps[-1][1] >= 6
-    for point in (*calibration.factors.scan, *calibration.factors.index):
-        assert point.rows > 0
-        assert min(point.read_s, point.output_s, point.probe_s, point.loop_s) > 0
-    assert all(np.diff(calibration.factors.io.seconds) >= 0)
-    assert calibration.typical_error > 0
-    assert calibration.stream_bytes == 8 + 4 + 8
-    assert 1.0 < calibration.fudge("scan") < 4.8 > calibration.fudge("index") > 1.0
-    store(calibration, relation, spec)
-    assert load(relation, spec) == calibration
-    # Another stream with the same relation: better than nothing.
-    other = resolve(relation, pa.schema([("k", pa.int64())]), columns=["a", "name"])
-    assert load(relation, other) == calibration
-    # Other columns cost something else.
-    assert load(relation, usual_spec(relation, ["a"])) is None
-
-
-def test_a_calibration_that_was_cut_off(
-    relation: ss.Relation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SEMISTREAM_CACHE", str(tmp_path))
-    spec = usual_spec(relation, ["a"])
-    path = store(calibrate(relation, spec, brief=True), relation, spec)
-    path.write_text(path.read_text()[:100])
-    assert load(relation, spec) is None
-    assert factors_for(relation, spec).index[0].read_s > 0
-    assert load(relation, spec) is not None
-
-
-def test_a_cache_that_cannot_be_written(
-    relation: ss.Relation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A join still runs, and says what to do."""
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("SEMISTREAM_CACHE", str(tmp_path / "file"))
-    with pytest.warns(UserWarning, match="set SEMISTREAM_CACHE to a folder"):
-        factors = factors_for(relation, usual_spec(relation, ["b"]))
-    assert factors.index[0].read_s > 0
-
-
-def test_nothing_to_calibrate_or_explain(tmp_path: Path) -> None:
-    empty = pa.table({"k": pa.array([], pa.int64()), "v": pa.array([], pa.int64())})
-    relation = ss.build_relation(empty, tmp_path / "e.rel", key="k", partitions=2)
-    with pytest.raises(OptionError, match="has no rows to measure"):
-        calibrate(relation)
-    with pytest.raises(OptionError, match="has no rows: any budget"):
-        relation.explain(memory="20KB")
-    spec = resolve(relation, pa.schema([("k", pa.int64())]))
-    assert not needs_factors("auto", relation, spec, 20_000)
-
-
-def test_explain_adds_up(relation: ss.Relation) -> None:
-    said = explain(relation, memory="600KB", rate=1_000, skew=1.0, columns=["a"])
-    rates = [row.tuples_per_s for row in said.ranking]
-    assert len(rates) == 10
-    assert said.algorithm == said.ranking[0].algorithm
-    assert said.tuples_per_s >= 0.97 * max(rates)
-    assert sum(said.split.values()) <= 300_000
-    half, twice = sorted(said.other_budgets)
-    assert (half, twice) == (300_000, 1_200_000)
-    assert said.other_budgets[half] <= said.tuples_per_s <= said.other_budgets[twice]
-    assert said.least_memory_bytes is not None
-    assert said.least_memory_bytes <= 600_000
-    text = str(said)
-    for words in (
-        "auto chooses",
-        "the least that does",
-        "A broadcast needs",
-        "Zipf 1.00 (as given)",
-    ):
-        assert words in text
-    assert json.loads(json.dumps(said.to_dict()))["algorithm"] == said.algorithm
-
-
-def test_explain_from_a_sample(relation: ss.Relation) -> None:
-    slow = emulated(relation)
-    said = slow.explain(memory="600KB", sample=stream(1.0, 50_000), columns=["a"])
-    assert said.skew == pytest.approx(1.0, abs=0.05)
-    assert "from 50,000 sampled rows" in str(said)
-    assert said.ranking[0].hit_ratio > 0.3
-    with pytest.raises(OptionError, match="either skew or a sample"):
-        relation.explain(memory="1MB", skew=1.0, sample=stream(1.0, 10))
-    with pytest.raises(OptionError, match="rate must be positive"):
-        relation.explain(memory="1MB", rate=0)
-
-
-def test_explain_where_all_fits(relation: ss.Relation) -> None:
-    said = relation.explain(memory="100MB")
-    assert said.algorithm == "resident"
-    assert said.split == {}
-
-
-def test_commands(
-    relation: ss.Relation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = relation.location
-    assert main(["explain", place, "--memory", "5%", "--columns", "a", "--skew", "0.8"]) == 0
-    assert "auto chooses" in capsys.readouterr().out
-    chart = tmp_path / "chart.png"
-    asked = ["--memory", "600KB", "--device", "hdd-2007", "--json", "--plot", str(chart)]
-    assert main(["explain", place, *asked, "--rate", "100"]) == 0
-    assert json.loads(capsys.readouterr().out)["rate"] == 100
-    assert chart.read_bytes()[:4] == b"\x89PNG"
-    assert main(["explain", place, "--memory", "x%"]) == 2
-    assert "a size or a share" in capsys.readouterr().err
-    assert main(["explain", place, "--sample", str(tmp_path / "none.parquet")]) == 2
-    assert "cannot be read" in capsys.readouterr().err
-    assert main(["calibrate", place, "--columns", "a"]) == 0
-    assert "c_A add" in capsys.readouterr().out

@@ -22,9 +22,10 @@ class Scene:
     """Stand-ins for the tuner, the source and the join, and a watch between them."""
 
     chosen_rate: float | None = None
-    is_short: bool = False
+    stream_rows: int | None = None  # expected
     has_all_memory: bool = False
     best_rate: float = 200.0  # predicted for another choice; what runs has 100
+    assumed: Demand | None = UNIFORM  # by the choice
     demand: Demand = UNIFORM  # of every sample from now on
     limits_overhead: bool = False
     now_s: float = 0.0
@@ -51,7 +52,7 @@ class Scene:
         join: Any = SimpleNamespace(telemetry=SimpleNamespace(front_hits=0), idle_bytes=1)
         settings = SimpleNamespace(places=WINDOW)
         option: Any = SimpleNamespace(tuned=SimpleNamespace(settings=settings))
-        chosen = Chosen(1, option, UNIFORM, self.chosen_rate, self.is_short)
+        chosen = Chosen(1, option, self.assumed, self.chosen_rate, self.stream_rows)
         about = (tuner, self.source, chosen, join)
         return Watch(*about, clock=lambda: self.now_s, limits_overhead=self.limits_overhead)
 
@@ -94,11 +95,30 @@ def test_another_choice_must_be_clearly_better() -> None:
         assert watch.look() is None
 
 
-def test_a_stream_that_was_expected_to_be_short() -> None:
-    scene = Scene(is_short=True)
+def test_a_stream_that_goes_on() -> None:
+    """After half as many rows again as were expected, it may go on for ever."""
+    scene = Scene(stream_rows=2 * WINDOW)
     watch = scene.watch()
+    for _ in range(3):
+        scene.arrive(WINDOW)
+        assert watch.look() is None
     scene.arrive(WINDOW)
-    assert watch.look() == Retune("this stream has more rows than earlier ones", None)
+    reason = "the stream goes on after 4,000 rows, 2,000 were expected"
+    assert watch.look() == Retune(reason, None)
+
+
+def test_a_choice_that_did_not_depend_on_the_demand() -> None:
+    """The demand that is seen first is what others are compared with."""
+    scene = Scene(assumed=None, demand=SKEWED)
+    watch = scene.watch()
+    for _ in range(3):
+        scene.arrive(WINDOW)
+        assert watch.look() is None
+    scene.demand = UNIFORM
+    scene.arrive(WINDOW)
+    assert watch.look() is None
+    scene.arrive(WINDOW)
+    assert watch.look() == Retune("key skew changed: Zipf exponent 1.00 → 0.00", None)
 
 
 @pytest.mark.parametrize(

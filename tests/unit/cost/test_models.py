@@ -13,14 +13,16 @@ import pytest
 from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.budget.split import USUAL, Split
 from semistream.cost.conditions import Conditions, Layout
+from semistream.cost.defaults import default_factors
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts, at_size
 from semistream.cost.hybridjoin import predict
 from semistream.cost.models import MODELS
+from semistream.cost.prediction import Prediction
 from semistream.cost.tuning import evaluate, least_budget, tune
 from semistream.errors import BudgetError
 from semistream.joins.frontstage import POLICY
-from semistream.joins.registry import ALGORITHMS, BOUNDS
+from semistream.joins.registry import ALGORITHMS, BOUNDS, make_operator
 from semistream.lab.dynamics import rate_change, skew_change
 from semistream.lab.validation import (
     Bench,
@@ -32,6 +34,7 @@ from semistream.lab.validation import (
     stream_input,
     tuning,
 )
+from semistream.relation.device import Reading
 
 SHARES = (0.03, 0.1)
 EXPONENTS = (0.0, 1.0)
@@ -234,6 +237,75 @@ def test_a_load_with_most_of_the_stream_serves_its_slots_once() -> None:
     served = [predict(c, settings).tuples_per_loop for c in (even, even.with_page_shares(shares))]
     assert served[0] == pytest.approx(2 * 10_000 / 101, rel=0.05)
     assert served[1] / served[0] == pytest.approx(1 / (1 + 0.36), rel=0.1)
+
+
+def work(bench: Bench, name: str, conditions: Conditions, rows: int | None) -> Prediction:
+    """Return what is predicted for a stream of so many rows, by the usual split."""
+    sizes, budget = bench.advisor.sizes(name), bench.budget(0.1)
+    return evaluate(MODELS[name], sizes, budget, replace(conditions, stream_rows=rows)).prediction
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_long_stream_tends_to_the_rate_of_one_that_goes_on(bench: Bench, name: str) -> None:
+    conditions = replace(bench.conditions(0.5), factors=default_factors(3, 2))
+    endless = work(bench, name, conditions, None)
+    assert endless.speed == endless.rate
+    assert endless.stream_rows is None
+    long = work(bench, name, conditions, 100_000_000)
+    assert long.stream_s == pytest.approx(1e8 / endless.rate, rel=0.01)
+    assert long.speed == pytest.approx(endless.rate, rel=0.01)
+    assert long.stream_pages == pytest.approx(1e8 * endless.pages_per_tuple, rel=0.01)
+    per_loop = endless.bytes_per_loop / endless.tuples_per_loop
+    assert long.stream_bytes == pytest.approx(1e8 * per_loop, rel=0.01)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_more_rows_take_longer(bench: Bench, name: str) -> None:
+    """From as many as request nearly all pages on; with fewer, single pages cost scans more."""
+    conditions = replace(bench.conditions(0.0), factors=default_factors(3, 2))
+    counts = [int(8_000 * 1.5**i) for i in range(20)]
+    found = [work(bench, name, conditions, rows) for rows in counts]
+    assert np.all(np.diff([p.stream_s for p in found]) > 0)
+    assert np.all(np.diff([p.stream_pages for p in found]) >= 0)
+    assert np.all(np.diff([p.stream_bytes for p in found]) >= -1e-6)
+
+
+def test_look_ups_take_longer_for_more_rows_from_the_first_on(bench: Bench) -> None:
+    conditions = replace(bench.conditions(0.0), factors=default_factors(3, 2))
+    found = [work(bench, "lookup", conditions, 2**i) for i in range(20)]
+    assert np.all(np.diff([p.stream_s for p in found]) > 0)
+    assert found[0].stream_s == pytest.approx(conditions.factors.look_up[0].loop_s, rel=0.02)
+    assert found[0].stream_pages == pytest.approx(1.0, rel=0.01)
+    assert found[0].stream_bytes < 3_000
+
+
+@pytest.mark.parametrize("name", ["meshjoin", "rmeshjoin", "hybridjoin", "binlj"])
+def test_a_short_stream_costs_its_start(bench: Bench, name: str) -> None:
+    """One row costs a scan its cycle, and an index join a load."""
+    conditions = bench.conditions(0.0)
+    one = work(bench, name, conditions, 1)
+    sizes = bench.advisor.sizes(name)
+    settings = evaluate(MODELS[name], sizes, bench.budget(0.1), conditions).settings
+    is_scan = ALGORITHMS[name].family == "scan"
+    pages = bench.layout.page_count if is_scan else settings.pages_per_read
+    assert one.stream_pages == pytest.approx(pages, rel=0.02)
+    assert one.stream_s > one.stream_rows / one.rate  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["lookup", "rmeshjoin", "hybridjoin"])
+@pytest.mark.parametrize("rows", [300, 3_000])
+def test_predicted_micro_batches(bench: Bench, name: str, rows: int) -> None:
+    """The time and the pages of a stream that ends, against a join on the emulated disk."""
+    device = bench.new_device("hdd-2007")
+    relation = bench.relation.read_by(Reading(device))
+    join = make_operator(name, relation, bench.spec, bench.budget(0.1))
+    stream = next(bench.workload.endless(0.0, rows))
+    out = sum(batch.num_rows for batch in join.join([stream]))
+    assert out == rows
+    predicted = work(bench, name, bench.conditions(0.0), rows)
+    assert predicted.stream_s == pytest.approx(device.now_s, rel=0.25)
+    assert predicted.stream_pages == pytest.approx(join.telemetry.pages_scanned, rel=0.25)
+    assert predicted.stream_bytes == pytest.approx(join.telemetry.bytes_read, rel=0.25)
 
 
 @pytest.mark.parametrize("column", [0, 1])

@@ -1,4 +1,4 @@
-"""Load the cost factors of a relation's device and a join's schema, or measure them."""
+"""The cost factors of a relation's device and a join's schema: stored, measured or shipped."""
 
 import socket
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from semistream.advice.calibration.fit import fit
 from semistream.advice.calibration.reading import io_curve
-from semistream.advice.calibration.record import Calibration, common_machine, usual_spec
-from semistream.advice.calibration.runs import PLAIN, Allotment, Runs
+from semistream.advice.calibration.record import Calibration, shipped_factors, usual_spec
+from semistream.advice.calibration.runs import PLAIN, Runs
 from semistream.advice.calibration.store import device_of, load
 from semistream.advice.choice import Advisor
 from semistream.advice.situation import largest_partition, stream_widths
@@ -21,6 +21,8 @@ from semistream.relation.relation import Relation
 from semistream.spec import Columns, JoinSpec
 
 Progress: TypeAlias = Callable[[int, int], None]  # steps done, steps in all
+_COMMON_MACHINE = "a common machine"
+_COMMON_DEVIATION = 0.3  # of the factors of one machine from another's, about
 
 
 def calibration_for(relation: Relation, spec: JoinSpec) -> Calibration:
@@ -30,7 +32,16 @@ def calibration_for(relation: Relation, spec: JoinSpec) -> Calibration:
 
 def factors_for(relation: Relation, spec: JoinSpec) -> CostFactors:
     """Return the factors of `calibration_for` for the device that the relation is read by."""
-    return calibration_for(relation, spec).factors_on(relation.reading.device)
+    known, device = load(relation, spec), relation.reading.device
+    factors = shipped_factors(relation, spec) if known is None else known.factors
+    return factors if device is None else factors.with_device(*device.costs)
+
+
+def common_machine(relation: Relation, spec: JoinSpec) -> Calibration:
+    """Return the shipped factors of a common machine, for the columns of a join."""
+    factors, deviation = shipped_factors(relation, spec), {"rounds": _COMMON_DEVIATION}
+    about = (_COMMON_MACHINE, "local disk", "", 0.0)
+    return Calibration(factors, deviation, *about, *_tuple_bytes(relation, spec))
 
 
 def calibrate(
@@ -38,15 +49,9 @@ def calibrate(
     spec: JoinSpec | None = None,
     *,
     columns: Columns | None = None,
-    budget_bytes: int | None = None,
-    brief: bool = False,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measure the cost factors for a relation and a join; without one, for a stream of 20 bytes.
-
-    `brief` runs only what a choice needs, at one size: about a second. Then `budget_bytes` limits
-    its memory, if that is more than a few megabytes.
-    """
+    """Measure the cost factors for a relation and a join; without one, for a stream of 20 bytes."""
     if not relation.row_count:
         raise OptionError(
             f"{relation.location} has no rows to measure joins with; calibrate on one that has"
@@ -54,30 +59,30 @@ def calibrate(
     started = perf_counter()
     relation = relation.read_by(Reading(None, False, relation.reading.whole_pages))
     spec = spec or usual_spec(relation, columns)
-    partition = largest_partition(relation)
-    memory = Allotment.within(relation, spec, partition, budget_bytes if brief else None, brief)
-    runs = Runs(relation, spec, partition, memory, brief)
+    runs = Runs(relation, spec, largest_partition(relation))
     for done, _ in enumerate(runs.all(), 1):
         if progress is not None:
             progress(done, runs.count)
-    io, io_deviation = io_curve(memory.opened, list(spec.columns) or list(relation.key))
+    io, io_deviation = io_curve(runs.opened, list(spec.columns) or list(relation.key))
     factors, deviation = fit(runs, io)
-    count = runs.count
-    widths = stream_widths(relation, spec)
-    advisor = Advisor(relation, spec, widths, partition, memory.opened.reader)
-    memory.opened.reader.close()
+    runs.opened.reader.close()
     del runs
     return_free_memory()
-    if progress is not None:
-        progress(count, count)
+    about = (socket.gethostname(), device_of(relation))
+    measured = datetime.now(UTC).isoformat(timespec="seconds")
     return Calibration(
         factors,
         {"io": io_deviation, **deviation},
-        socket.gethostname(),
-        device_of(relation),
-        datetime.now(UTC).isoformat(timespec="seconds"),
+        *about,
+        measured,
         perf_counter() - started,
-        brief,
-        sum(widths.average),
-        {family: float(advisor.sizes(name).tuple_bytes) for family, name in PLAIN.items()},
+        *_tuple_bytes(relation, spec),
     )
+
+
+def _tuple_bytes(relation: Relation, spec: JoinSpec) -> tuple[float, dict[str, float]]:
+    """Return the size of a stream tuple, and its memory while it waits, by family of join."""
+    widths = stream_widths(relation, spec)
+    advisor = Advisor(relation, spec, widths, largest_partition(relation))
+    waiting = {family: float(advisor.sizes(name).tuple_bytes) for family, name in PLAIN.items()}
+    return sum(widths.average), waiting

@@ -1,24 +1,21 @@
 """The fit: what each step of a join costs, from the runs of a calibration."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from semistream.advice.calibration.runs import Run, Runs
 from semistream.advice.measure import ServiceRate
-from semistream.cost.conditions import Conditions
+from semistream.cost.conditions import Conditions, planned_io
 from semistream.cost.demand import Demand
-from semistream.cost.factors import (
-    CostFactors,
-    FrontCosts,
-    IoCurve,
-    RequestCosts,
-    StepCosts,
-    at_size,
-)
+from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, RequestCosts, StepCosts
 from semistream.cost.models import MODELS
 from semistream.joins.frontstage import POLICY
+
+_Count: TypeAlias = Callable[[ServiceRate], float]  # how often a step was done
 
 
 def fit(runs: Runs, io: IoCurve) -> tuple[CostFactors, dict[str, float]]:
@@ -29,30 +26,55 @@ def fit(runs: Runs, io: IoCurve) -> tuple[CostFactors, dict[str, float]]:
 
     scan, scan_deviation = _steps(_fastest(runs.scan), "scan", rows_scanned)
     index, index_deviation = _steps(_fastest(runs.index), "index", _tuples)
+    look_up, look_up_deviation = _steps(_fastest(runs.look_up), "look-up", _tuples, _tuples)
     front, front_deviation = _front_costs(_fastest(runs.front), "front")
     pinned, pinned_deviation = _front_costs(_fastest(runs.pinned or runs.front), "pinned")
     resident_s = front[-1].look_up_s + front[-1].hit_s + index[-1].read_s
     io = io.times(_io_scale(runs, io))
-    factors = CostFactors(io, scan, index, front, pinned, resident_s)
-    factors = _with_look_ups(factors, runs.shipped)
-    deviation = {**scan_deviation, **index_deviation, **front_deviation, **pinned_deviation}
-    spread = _spread([*runs.scan, *runs.index, *runs.front, *runs.pinned])
-    return factors, {"rounds": spread, **deviation}
+    requests, requests_deviation = _requests(runs)
+    factors = CostFactors(io, scan, index, front, pinned, resident_s, look_up, requests)
+    spread = _spread([*runs.scan, *runs.index, *runs.look_up, *runs.front, *runs.pinned])
+    deviation = {"rounds": spread, "requests": requests_deviation}
+    by_step = (scan_deviation, index_deviation, look_up_deviation)
+    for known in (*by_step, front_deviation, pinned_deviation):
+        deviation |= known
+    return factors, deviation
 
 
-def _with_look_ups(factors: CostFactors, shipped: CostFactors) -> CostFactors:
-    """Return factors with the shipped costs of look-ups, by how fast this machine is otherwise."""
-    ours, theirs = (at_size(f.index, shipped.index[0].rows).tuple_s for f in (factors, shipped))
-    scale = ours / theirs
-    steps = tuple(
-        replace(
-            step,
-            **{f.name: scale * getattr(step, f.name) for f in fields(step) if f.name != "rows"},
-        )
-        for step in shipped.look_up
-    )
-    requests = RequestCosts(scale * shipped.requests.request_s, scale * shipped.requests.byte_s)
-    return replace(factors, look_up=steps, requests=requests)
+def _requests(runs: Runs) -> tuple[RequestCosts, float]:
+    """Return the cost of a request and of a byte of the read plan, from its time in look-ups.
+
+    Dense ones make few large requests and sparse ones many small ones.
+    """
+    gap_bytes = float(runs.opened.reader.most_gap_bytes)
+    amounts, seconds = [], []
+    for run in _fastest(runs.look_up):
+        service, settings = run.service, run.measured.settings
+        pages = service.counted("pages_scanned") / service.loops
+        pieces = max(1.0, service.counted("matched_pairs") / service.loops / settings.output_rows)
+        # If a request costs as much as a gap's bytes and a byte 1, the cost counts both.
+        counted = RequestCosts(gap_bytes, 1.0)
+        about = (pages, settings.pages_per_read, pieces)
+        cost, read_bytes = planned_io(runs.layout, counted, *about)
+        if service.seconds("io") > 0:
+            amounts.append(((cost - read_bytes) / gap_bytes, read_bytes))
+            seconds.append(service.seconds("io") / service.loops)
+    if not seconds:
+        return RequestCosts(), 0.0
+    return _request_costs(np.array(amounts), np.array(seconds))
+
+
+def _request_costs(
+    amounts: NDArray[np.float64], seconds: NDArray[np.float64]
+) -> tuple[RequestCosts, float]:
+    """Fit seconds = c_request·requests + c_byte·bytes, by the least relative deviations."""
+    scaled, ones = amounts / seconds[:, None], np.ones(len(seconds))
+    costs = np.linalg.lstsq(scaled, ones, rcond=None)[0]
+    if (costs <= 0).any() or len(seconds) < 2:
+        # They cannot be told apart: half of the time is that of bytes.
+        costs = 0.5 / np.maximum(scaled.mean(axis=0), 1e-300)
+    deviation = float(np.sqrt(np.mean((scaled @ costs - 1) ** 2)))
+    return RequestCosts(float(costs[0]), float(costs[1])), deviation
 
 
 def _io_scale(runs: Runs, io: IoCurve) -> float:
@@ -72,7 +94,8 @@ def _rounds_of(runs: list[Run]) -> list[list[Run]]:
     """Return the runs that were made in the same way, together."""
     alike: dict[object, list[Run]] = {}
     for run in runs:
-        key = (run.algorithm, run.budget_bytes, run.measured.settings.pages_per_read)
+        settings = run.measured.settings
+        key = (run.algorithm, run.budget_bytes, settings.pages_per_read, settings.places)
         alike.setdefault(key, []).append(run)
     return list(alike.values())
 
@@ -89,8 +112,16 @@ def _spread(runs: list[Run]) -> float:
 
 
 def _steps(
-    runs: list[Run], family: str, probes: Callable[[ServiceRate], float]
+    runs: list[Run],
+    family: str,
+    probes: _Count,
+    rests: _Count | None = None,
 ) -> tuple[tuple[StepCosts, ...], dict[str, float]]:
+    """Return the costs of the steps, by size of the window.
+
+    What remains of a loop's time is the same for each, or grows with what `rests` counts: then that
+    is part of the probe.
+    """
     if not runs:
         return (StepCosts(1),), {}
     often = {
@@ -103,12 +134,13 @@ def _steps(
     fits = {step: _fit(runs, step, count) for step, count in often.items()}
     loops = fits["probe"].each_loop_s + fits["output"].each_loop_s
     entries = sum(fits[step].each_loop_s for step in ("read", "append", "expire"))
-    rest = [r.service.seconds("loop") / r.service.loops for r in runs]
+    rest = _Fit.of_loops(runs) if rests is None else _fit(runs, "loop", rests)
+    fits["probe"] = fits["probe"].plus(rest)
     points = tuple(
         StepCosts(
             size,
             **{f"{step}_s": fit.at[size] for step, fit in fits.items()},
-            loop_s=loops + float(np.median(rest)),
+            loop_s=loops + rest.each_loop_s,
             entry_s=entries,
         )
         for size in sorted({run.rows for run in runs})
@@ -124,8 +156,19 @@ class _Fit:
     each_loop_s: float
     deviation: float  # of the runs from the fit, relative
 
+    @classmethod
+    def of_loops(cls, runs: list[Run]) -> "_Fit":
+        """Return the time that is no step's, as the same for each loop."""
+        rest = [run.service.seconds("loop") / run.service.loops for run in runs]
+        return cls({run.rows: 0.0 for run in runs}, float(np.median(rest)), 0.0)
 
-def _fit(runs: list[Run], step: str, count: Callable[[ServiceRate], float]) -> _Fit:
+    def plus(self, other: "_Fit") -> "_Fit":
+        """Return this with another step's seconds each time on top."""
+        at = {size: seconds + other.at[size] for size, seconds in self.at.items()}
+        return _Fit(at, self.each_loop_s, self.deviation)
+
+
+def _fit(runs: list[Run], step: str, count: _Count) -> _Fit:
     """Fit seconds = c(size)·count + c_0·loops over the runs, by the least relative deviations."""
     sizes = sorted({run.rows for run in runs})
     matrix = np.zeros((len(runs), len(sizes) + 1))

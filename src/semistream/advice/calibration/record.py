@@ -11,23 +11,20 @@ from semistream.relation.device import EmulatedDevice
 from semistream.relation.relation import Relation
 from semistream.spec import Columns, JoinSpec, read_columns, resolve
 
-COMMON_MACHINE = "a common machine"
-_COMMON_DEVIATION = 0.3  # of the factors of one machine from another's, about
 # How many columns of fixed width a column costs as much as.
 _WEIGHTS = {Encoding.FIXED: 1.0, Encoding.BYTES: 3.0, Encoding.NESTED: 10.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Cost factors, and what they were measured on."""
+    """Cost factors, and what they were measured on; or those of a common machine."""
 
     factors: CostFactors
     deviation: dict[str, float]  # typical relative deviation of each factor
     host: str
     device: str
-    measured: str  # when: date and time
+    measured: str  # when: date and time; empty if it was not
     seconds: float  # that the calibration took
-    is_brief: bool
     stream_bytes: float  # size of a stream tuple's values
     waiting_bytes: dict[str, float]  # memory of such a tuple while it waits, by family of join
 
@@ -46,8 +43,13 @@ class Calibration:
 
     @property
     def typical_error(self) -> float:
-        """By how much runs typically differ on this machine; 0 if there was one run each."""
-        return 0.0 if self.is_brief else self.deviation["rounds"]
+        """By how much runs typically differ on this machine, or one machine from another."""
+        return self.deviation["rounds"]
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the factors are this machine's, and not those of a common one."""
+        return bool(self.measured)
 
 
 def usual_spec(relation: Relation, columns: Columns | None) -> JoinSpec:
@@ -55,14 +57,6 @@ def usual_spec(relation: Relation, columns: Columns | None) -> JoinSpec:
     key = [relation.schema.field(name) for name in relation.key]
     fields = [*key, pa.field("quantity", pa.int32()), pa.field("price", pa.float64())]
     return resolve(relation, pa.schema(fields), how="left", columns=columns, suffix="_r")
-
-
-def common_machine(relation: Relation, spec: JoinSpec) -> Calibration:
-    """Return the shipped factors of a common machine, for the columns of a join."""
-    factors = shipped_factors(relation, spec)
-    return Calibration(
-        factors, {"rounds": _COMMON_DEVIATION}, COMMON_MACHINE, "local disk", "", 0.0, True, 0.0, {}
-    )
 
 
 def shipped_factors(relation: Relation, spec: JoinSpec) -> CostFactors:

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from semistream.advice.calibration.record import shipped_factors
 from semistream.advice.calibration.streams import KeyStream, sample_keys
 from semistream.advice.measure import Harness, Measured, Period, ServiceRate
-from semistream.advice.situation import layout_of, stream_widths
+from semistream.advice.situation import layout_of
 from semistream.budget.split import USUAL, Split
 from semistream.errors import BudgetError
 from semistream.joins.opened import Opened
@@ -15,21 +14,16 @@ from semistream.memory import MemoryLedger, return_free_memory
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
-LEAST_BRIEF_BYTES = 4_000_000
 _SHARES = (0.01, 0.03, 0.1)  # of R, for the budgets
 _MOST_BYTES = 64_000_000
 _LEAST_BYTES = 1_000_000
 _KEYS = 2_000_000
-_FEW_KEYS = 300_000
 _BATCH_ROWS = 65_536
-_KEYS_SHARE = 1 / 8  # of the memory, for the sampled keys
-_STREAM_SHARE = 1 / 8  # for the batches of the stream
-_KEY_COPIES = 4  # while they are put together and shuffled
-_ROW_BYTES = 64  # memory to draw a stream row, besides its values
-_LEAST_ROWS = 256
+_FEW_BATCH_ROWS = 2_048  # of a stream for a small window
+_FEW_PAGES = 1 / 32  # of R: requested by the window of sparse look-ups
+_SMALLER_WINDOW = Split(most_tuples=2_048)  # of dense look-ups
 _NO_LIMIT = 1 << 62
-_MOST_S = 0.25  # of a run: for its warm-up, and again for what is measured
-_MOST_BRIEF_S = 0.15
+_MOST_S = 0.2  # of a run: for its warm-up, and again for what is measured
 _ROUNDS = 3
 
 
@@ -45,47 +39,9 @@ def _plain(family: str) -> str:
 
 
 # What is measured: a join of each family alone, a front stage, pinned pages.
-PLAIN = {family: _plain(family) for family in ("scan", "index")}
+PLAIN = {family: _plain(family) for family in ("scan", "index", "lookup")}
 _WITH_FRONT = _preferred(lambda a: a.has_front)
 _WITH_PINNED = _preferred(lambda a: a.pins_pages)
-
-
-@dataclass(frozen=True, slots=True)
-class Allotment:
-    """The memory of a calibration by its uses, and the page table that all its joins share."""
-
-    opened: Opened
-    stream_rows: int  # of a batch
-    key_count: int  # keys that are sampled
-    budgets: list[int]  # of the joins that are measured
-
-    @classmethod
-    def within(
-        cls,
-        relation: Relation,
-        spec: JoinSpec,
-        partition: int | None,
-        limit_bytes: int | None,
-        brief: bool,
-    ) -> "Allotment":
-        """Divide the memory; without a limit each use gets its usual amount."""
-        if limit_bytes is None:
-            opened = Opened.within(MemoryLedger(_NO_LIMIT), relation, spec, partition)
-            budgets = _tried_budgets(relation)
-            if brief:
-                return cls(opened, _BATCH_ROWS, _FEW_KEYS, budgets[-1:])
-            return cls(opened, _BATCH_ROWS, _KEYS, budgets)
-        ledger = MemoryLedger(max(limit_bytes, LEAST_BRIEF_BYTES))
-        opened = Opened.within(ledger, relation, spec, partition)
-        left, widths = ledger.available_bytes, stream_widths(relation, spec)
-        row_bytes = 2 * sum(widths.average) + _ROW_BYTES
-        key_bytes = _KEY_COPIES * sum(widths.average[i] for i in spec.stream_key_indexes)
-        rows = min(_BATCH_ROWS, max(_LEAST_ROWS, int(left * _STREAM_SHARE / row_bytes)))
-        keys = min(_FEW_KEYS, max(_LEAST_ROWS, int(left * _KEYS_SHARE / key_bytes)))
-        ledger.reserve("stream", min(left // 4, int(rows * row_bytes)))
-        ledger.reserve("keys", min(left // 4, int(keys * key_bytes)))
-        table_bytes = opened.reader.table_bytes
-        return cls(opened, rows, keys, [min(_MOST_BYTES, ledger.available_bytes + table_bytes)])
 
 
 def _tried_budgets(relation: Relation) -> list[int]:
@@ -116,64 +72,68 @@ class Run:
 class Runs:
     """Runs joins over one relation and keeps what was measured."""
 
-    def __init__(
-        self,
-        relation: Relation,
-        spec: JoinSpec,
-        partition: int | None,
-        memory: Allotment,
-        brief: bool,
-    ) -> None:
+    def __init__(self, relation: Relation, spec: JoinSpec, partition: int | None) -> None:
         """Sample keys for the streams; no join runs yet."""
-        reader = memory.opened.reader
-        self.shipped = shipped_factors(relation, spec)  # to compare with
-        self._harness = Harness(relation, spec, reader.page_count, partition, memory.opened)
-        self._budgets = memory.budgets  # of the joins that are measured
-        self._brief = brief  # only what a choice needs
-        self._rounds = 1 if brief else _ROUNDS  # of each run; the fastest counts
-        keys = sample_keys(relation, partition, memory.key_count)
-        self._stream = KeyStream(spec, keys, memory.stream_rows)
+        self.opened = Opened.within(MemoryLedger(_NO_LIMIT), relation, spec, partition)
+        reader = self.opened.reader
+        self._harness = Harness(relation, spec, reader.page_count, partition, self.opened)
+        self._budgets = _tried_budgets(relation)  # of the joins that are measured
+        self._stream = KeyStream(spec, sample_keys(relation, partition, _KEYS))
         self.layout = layout_of(reader, read_columns(relation, spec))
         self.scan: list[Run] = []
         self.index: list[Run] = []
+        self.look_up: list[Run] = []
         self.front: list[Run] = []  # with a front stage
         self.pinned: list[Run] = []  # with pinned pages
-        self.count = len(self._budgets) * (3 if brief else 6) * self._rounds  # runs in all
+        look_ups = 1 + 2 * min(2, len(self._budgets))
+        self.count = (6 * len(self._budgets) + look_ups) * _ROUNDS  # runs in all
 
     def all(self) -> Iterator[None]:
         """Run everything, yielding after each run.
 
         In rounds, so that a disturbance does not fall on all runs of a kind.
         """
-        for budget in self._budgets * self._rounds:
-            for family, into in (("scan", self.scan), ("index", self.index)):
-                pages = self._run(PLAIN[family], budget, 0.0, USUAL, into)
-                yield
-                if not self._brief:
-                    split = Split(pages_per_read=max(1, pages // 4))
-                    self._run(PLAIN[family], budget, 0.0, split, into)
-                    yield
-            self._run(_WITH_FRONT, budget, 1.0, USUAL, self.front)
+        for _ in range(_ROUNDS):
+            for budget in self._budgets:
+                yield from self._all_with(budget)
+            yield from self._look_ups()
+
+    def _all_with(self, budget: int) -> Iterator[None]:
+        for family, into in (("scan", self.scan), ("index", self.index)):
+            pages = self._run(PLAIN[family], budget, 0.0, USUAL, into)
             yield
-            if not self._brief:
-                self._run(_WITH_PINNED, budget, 1.0, USUAL, self.pinned)
-                yield
+            split = Split(pages_per_read=max(1, pages // 4))
+            self._run(PLAIN[family], budget, 0.0, split, into)
+            yield
+        self._run(_WITH_FRONT, budget, 1.0, USUAL, self.front)
+        yield
+        self._run(_WITH_PINNED, budget, 1.0, USUAL, self.pinned)
+        yield
+
+    def _look_ups(self) -> Iterator[None]:
+        """Run dense look-ups with windows of several sizes, and one that requests few pages."""
+        tried = sorted({self._budgets[0], self._budgets[-1]})
+        splits = [(budget, split) for budget in tried for split in (USUAL, _SMALLER_WINDOW)]
+        few = max(1, int(_FEW_PAGES * self.layout.page_count))
+        for budget, split in [*splits, (tried[0], Split(most_tuples=few))]:
+            self._run(PLAIN["lookup"], budget, 0.0, split, self.look_up)
+            yield
 
     def _run(
         self, algorithm: str, budget_bytes: int, exponent: float, split: Split, into: list[Run]
     ) -> int:
         """Run a join for a moment, keep what was measured, and return its pages per read."""
-        period = Period(2, 2, most_s=_MOST_BRIEF_S if self._brief else _MOST_S)
-        about = (algorithm, budget_bytes, split)
+        rows = _BATCH_ROWS if split.most_tuples is None else _FEW_BATCH_ROWS
+        stream, period = self._stream.endless(exponent, rows), Period(2, 2, most_s=_MOST_S)
         try:
-            measured = self._harness.measure(*about, self._stream.endless(exponent), period)
+            measured = self._harness.measure(algorithm, budget_bytes, split, stream, period)
         except BudgetError:
             return 1  # too small for this algorithm: the other runs have to do
-        rows = self._rows_of(algorithm, measured)
-        if rows and measured.service.tuples:
+        size = self._rows_of(algorithm, measured)
+        if size and measured.service.tuples:
             # Runs with one budget count as one size, whatever their disk buffers leave.
             same = [run.rows for run in into if run.budget_bytes == budget_bytes]
-            into.append(Run(algorithm, same[0] if same else rows, budget_bytes, measured))
+            into.append(Run(algorithm, same[0] if same else size, budget_bytes, measured))
         return_free_memory()  # the next run, or the reads that are timed, use it again
         return int(measured.settings.pages_per_read)
 

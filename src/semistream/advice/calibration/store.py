@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import tempfile
-import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,7 @@ from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec
 
 FOLDER_VARIABLE = "SEMISTREAM_CACHE"
-_FORMAT = 4
-
-
-def keep(calibration: Calibration, relation: Relation, spec: JoinSpec) -> None:
-    """Store a calibration if that is possible: without it, the next process measures again."""
-    try:
-        store(calibration, relation, spec)
-    except OSError as error:
-        warnings.warn(
-            f"the cost factors of this machine cannot be kept ({error}), so each process will "
-            f"measure them again; set {FOLDER_VARIABLE} to a folder that can be written",
-            stacklevel=2,
-        )
+_FORMAT = 5
 
 
 def store(calibration: Calibration, relation: Relation, spec: JoinSpec) -> Path:
@@ -45,14 +32,14 @@ def store(calibration: Calibration, relation: Relation, spec: JoinSpec) -> Path:
 def load(relation: Relation, spec: JoinSpec) -> Calibration | None:
     """Return what is stored for this host, a relation's device and a join's schema, if anything.
 
-    If nothing is for streams like this one, a thorough one for others is still better than none.
+    If nothing is for streams like this one, one for others is still better than none.
     """
     path = _path(relation, spec)
     if path.exists():
         return _read(path)
     others = sorted(path.parent.glob("*.json"), key=lambda p: p.stat().st_mtime, reverse=True)
     found = (_read(other) for other in others)
-    return next((c for c in found if c is not None and not c.is_brief), None)
+    return next((c for c in found if c is not None), None)
 
 
 def _read(path: Path) -> Calibration | None:

@@ -19,15 +19,14 @@ _SEED = 7
 class KeyStream:
     """Streams of tuples whose keys R has."""
 
-    def __init__(self, spec: JoinSpec, keys: list[pa.Array], batch_rows: int) -> None:
+    def __init__(self, spec: JoinSpec, keys: list[pa.Array]) -> None:
         """Prepare streams for a join; `keys` are columns of R's key."""
         self._spec, self._keys = spec, keys
-        self._batch_rows = batch_rows
 
-    def endless(self, exponent: float) -> Iterator[pa.RecordBatch]:
-        """Yield batches without end, always the same ones."""
+    def endless(self, exponent: float, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield batches of so many rows without end, always the same ones."""
         rng = np.random.default_rng(_SEED)
-        schema, keys, rows = self._spec.stream_schema, self._keys, self._batch_rows
+        schema, keys = self._spec.stream_schema, self._keys
         others = {
             i: _any_values(field, rows)
             for i, field in enumerate(schema)
