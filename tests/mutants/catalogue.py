@@ -7,6 +7,7 @@ short, so that they outlive changes around them; one that is no longer found is 
 from dataclasses import dataclass
 
 _CONTRACT = "tests/contract/test_operators.py"
+_SPARSE = ("tests/unit/joins/test_diskbuffer.py",)
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,43 @@ MUTANTS = (
         "range(page, end, self._pages_per_read)",
         "range(page, max(page + 1, end - 1), self._pages_per_read)",
         short("hybridjoin", "inlj"),
+    ),
+    Mutant(
+        "index joins: the next page is not read for keys that run on",
+        "joins/indexwindow_kernels.py",
+        "end = min(ends[page], end_page) if len(ends) else page + 1",
+        "end = page + 1",
+        _SPARSE,
+    ),
+    Mutant(
+        "index joins: codes that were not read are searched",
+        "joins/indexwindow_kernels.py",
+        "last = run_ends[max(page, first_page) - first_page] - 1",
+        "last = len(codes) - 1",
+        _SPARSE,
+    ),
+    Mutant(
+        "index joins: codes of all pages of a load are read",
+        "joins/indexjoin.py",
+        "if self._relation.reading.read_ahead:\n            return None",
+        "if first >= 0:\n            return None",
+        (
+            "tests/unit/joins/test_diskbuffer.py::test_a_load_for_one_page_reads_its_codes[ssd-0.25]",
+        ),
+    ),
+    Mutant(
+        "disk buffer: gaps are read whatever the device costs",
+        "joins/row_kernels.py",
+        "if gap <= most_gap and gap == in_file:",
+        "if gap == in_file:",
+        ("tests/unit/joins/test_diskbuffer.py::test_devices_differ_as_their_costs_do",),
+    ),
+    Mutant(
+        "cost model: a gap is one page shorter",
+        "cost/conditions.py",
+        "at - most_gap - 1)",
+        "at - most_gap)",
+        ("tests/unit/cost/test_conditions.py::test_runs_are_those_of_all_cases",),
     ),
     Mutant(
         "page index: a key of many pages ends on the second",

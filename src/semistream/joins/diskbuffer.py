@@ -96,7 +96,7 @@ class DiskBuffer:
         bounds = self._reader.row_bounds
         self._first, self._last = first, last
         self.codes = self._codes[: int(bounds[last] - bounds[first])]
-        if requested is None or self._whole_pages:
+        if requested is None or self._whole_pages or len(requested) == last - first:
             self._load_all()
             return last - first
         some = RequestedPages.of(self._reader, first, last, requested)

@@ -36,13 +36,13 @@ class RequestedPages:
     first: int  # of the load
     last: int  # exclusive
     pages: Ints  # that are requested; they ascend
-    by_file: tuple[slice, ...]  # those of them that lie in one file
+    by_file: tuple[slice, ...]  # those of them that lie in one file, unless all are requested
 
     @classmethod
     def of(cls, reader: PageReader, first: int, last: int, pages: Ints) -> "RequestedPages":
         """Find out which of the pages share a file."""
         bounds = [0]
-        while bounds[-1] < len(pages):
+        while bounds[-1] < len(pages) < last - first:
             bounds.append(reader.end_in_file(pages, bounds[-1]))
         return cls(first, last, pages, tuple(map(slice, bounds, bounds[1:])))
 
