@@ -310,10 +310,10 @@ MUTANTS = (
         ("tests/formats",),
     ),
     Mutant(
-        "reader: damaged pages are not noticed",
-        "relation/reader.py",
-        "!= checksums[i]:",
-        "!= checksums[i] and False:",
+        "parts: damaged pages are not noticed",
+        "relation/parts.py",
+        "!= self.checksums[page]:",
+        "!= self.checksums[page] and False:",
         ("tests/faults/test_damage.py::test_flipped_value",),
     ),
     Mutant(

@@ -32,7 +32,7 @@ from time import perf_counter
 import pyarrow as pa
 
 from semistream.advice.calibration import factors_for
-from semistream.advice.choice import RESIDENT, Advisor, Option, most_preferred
+from semistream.advice.choice import RESIDENT, Advisor, Option, are_few, most_preferred
 from semistream.advice.history import HISTORY, History
 from semistream.advice.sampling import SampledSource
 from semistream.advice.tuner import Chosen, Tuner
@@ -234,7 +234,9 @@ class SelfTuningJoin:
         if not self._reader.row_count:
             return None
         advisor = Advisor(self._relation, self._spec, self._widths, self._partition, self._reader)
-        if advisor.fits(self._budget_bytes):
+        expected = self._expected_rows(source)
+        is_short = expected is not None and are_few(expected, self._reader.page_count)
+        if advisor.fits(self._budget_bytes) and not is_short:
             self._plain = RESIDENT
             return None
         try:

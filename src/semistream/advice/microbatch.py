@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import ceil
 
-from semistream.advice.choice import LOOK_UP, RESIDENT, Advisor, Option
+from semistream.advice.choice import LOOK_UP, RESIDENT, Advisor, Option, are_few
 from semistream.budget.sizes import Sizes
 from semistream.cost import resident
 from semistream.cost.conditions import Conditions
@@ -65,13 +65,10 @@ class BatchModel:
         """Return the predictions for a micro-batch of so many rows."""
         conditions, advisor = self._with_rows(rows), self._advisor
         fits = advisor.fits(self._budget_bytes)
-        # The choice considers look-ups alone where they are bound to win; the table has all.
-        others = [name for name in MODELS if name != LOOK_UP]
-        options = self._ranked(conditions, others) + self._ranked(conditions, [LOOK_UP])
-        found = [self._row(option) for option in options]
+        found = [self._row(option) for option in self._ranked(conditions, list(MODELS))]
         found += [self._resident_row(conditions)] if fits else []
         ranking = tuple(sorted(found, key=lambda row: row.time_ms))
-        chosen = RESIDENT if fits else self._chosen(conditions)
+        chosen = self._chosen(conditions, fits)
         time_ms = next(row.time_ms for row in ranking if row.algorithm == chosen)
         return MicroBatch(rows, chosen, time_ms, ranking)
 
@@ -101,9 +98,14 @@ class BatchModel:
                 by_rows[name][rows] = seconds
         return Curves(by_rows, by_size)
 
-    def _chosen(self, conditions: Conditions) -> str:
-        """Return what `auto` chooses where R does not fit the budget."""
-        return self._advisor.rank(self._budget_bytes, conditions)[0].name
+    def _chosen(self, conditions: Conditions, fits: bool) -> str:
+        """Return what `auto` chooses; `fits` is whether all of R fits the budget."""
+        rows = conditions.stream_rows
+        if rows is not None and are_few(rows, conditions.layout.page_count):
+            return LOOK_UP
+        if fits:
+            return RESIDENT
+        return self._advisor.choose(self._budget_bytes, conditions).name
 
     def _with_rows(self, rows: int) -> Conditions:
         return replace(self._conditions, stream_rows=ceil(rows / self._tasks))

@@ -62,21 +62,26 @@ class Conditions:
         """Return the same conditions with other shares of the pages."""
         return replace(self, _pages=[shares])
 
-    def io(self, loads: "Loads") -> tuple[float, float]:
-        """Return c_I/O(b), and the bytes: the codes of b pages, the parts of those with matches."""
+    def io(self, loads: "Loads") -> tuple[float, float, float]:
+        """Return c_I/O(b) of a load, its bytes, and the pages whose codes are among these.
+
+        Those are the codes of b pages, or of the requested ones, and the parts of those with
+        matches.
+        """
         layout, io, pages = self.layout, self.factors.io, loads.pages
         breaks = pages / layout.pages_per_stretch
         if layout.whole_pages:
             sizes = [size for size in (layout.code_bytes, *layout.part_bytes) if size]
             follows = len(sizes) == 1 and not loads.are_scattered
             each = (io(pages * size / (1 + breaks), follows=follows) for size in sizes)
-            return (1 + breaks) * sum(each), pages * sum(sizes)
+            return (1 + breaks) * sum(each), pages * sum(sizes), pages
         loads = loads.thinned()
         cost, read_bytes = self._codes(loads)
+        code_pages = read_bytes / max(1.0, layout.code_bytes)
         for size in layout.part_bytes:
             seconds, size_bytes = self._part(loads, size, breaks / pages)
             cost, read_bytes = cost + seconds, read_bytes + size_bytes
-        return cost, read_bytes
+        return cost, read_bytes, code_pages
 
     def _codes(self, loads: "Loads") -> tuple[float, float]:
         """Return the time and bytes of a load's codes: they lie in a file of their own."""

@@ -34,7 +34,7 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
     # Pieces are whole blocks of probes, each of a sixteenth as many chains as the output has rows;
     # one that might not fit any more is left for the next piece.
     per_piece = settings.output_rows * (1 - 0.9 * _chain_tuples(layout.row_count, window) / 16)
-    io_s, io_bytes = conditions.io(Loads(pages, -np.expm1(-waiting), found, per_piece))
+    io_s, io_bytes, _ = conditions.io(Loads(pages, -np.expm1(-waiting), found, per_piece))
     matches = conditions.match_share * entering
     loop_s = (
         io_s

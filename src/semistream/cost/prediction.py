@@ -26,7 +26,7 @@ class Prediction:
 
     loop_s: float  # c_loop
     tuples_per_loop: float  # w: tuples that each loop serves, the front stage's included
-    pages_per_loop: float  # b
+    pages_per_loop: float  # b, or those of b that are read
     latency_s: float  # between the arrival of a tuple and its last match, on average
     hit_ratio: float = 0.0  # p_N: the share of the tuples that never has to wait
     io_s: float = 0.0  # c_I/O, of loop_s

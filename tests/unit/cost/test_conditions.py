@@ -99,13 +99,12 @@ def counted(
 
 def predicted(conditions: Conditions, settings: object, algorithm: str, tuples: int) -> list[float]:
     """Return the requests and the bytes that the model charges for."""
-    both_s = MODELS[algorithm].drain_back_s(conditions, settings, tuples)
+    both_s = MODELS[algorithm].drain_back(conditions, settings, tuples).seconds
     costs = conditions.factors.requests
     free_bytes = IoCurve((0.0, 1.0), (costs.request_s, costs.request_s))
     factors = CostFactors(free_bytes, requests=costs)
-    requests_s = MODELS[algorithm].drain_back_s(
-        replace(conditions, factors=factors, _pages=[]), settings, tuples
-    )
+    free = replace(conditions, factors=factors, _pages=[])
+    requests_s = MODELS[algorithm].drain_back(free, settings, tuples).seconds
     return [requests_s / costs.request_s, (both_s - requests_s) / costs.byte_s]
 
 
