@@ -68,7 +68,7 @@ class BatchModel:
         found = [self._row(option) for option in self._ranked(conditions, list(MODELS))]
         found += [self._resident_row(conditions)] if fits else []
         ranking = tuple(sorted(found, key=lambda row: row.time_ms))
-        chosen = self._chosen(conditions, fits)
+        chosen = self._chosen(conditions, fits, {row.algorithm for row in ranking})
         time_ms = next(row.time_ms for row in ranking if row.algorithm == chosen)
         return MicroBatch(rows, chosen, time_ms, ranking)
 
@@ -98,10 +98,11 @@ class BatchModel:
                 by_rows[name][rows] = seconds
         return Curves(by_rows, by_size)
 
-    def _chosen(self, conditions: Conditions, fits: bool) -> str:
-        """Return what `auto` chooses; `fits` is whether all of R fits the budget."""
+    def _chosen(self, conditions: Conditions, fits: bool, able: set[str]) -> str:
+        """Return what `auto` chooses of what is able to run; `fits`: all of R fits the budget."""
         rows = conditions.stream_rows
-        if rows is not None and are_few(rows, conditions.layout.page_count):
+        is_short = rows is not None and are_few(rows, conditions.layout.page_count)
+        if is_short and LOOK_UP in able:
             return LOOK_UP
         if fits:
             return RESIDENT

@@ -281,14 +281,16 @@ def test_look_ups_take_longer_for_more_rows_from_the_first_on(bench: Bench) -> N
 
 @pytest.mark.parametrize("name", ["meshjoin", "rmeshjoin", "hybridjoin", "binlj"])
 def test_a_short_stream_costs_its_start(bench: Bench, name: str) -> None:
-    """One row costs a scan its cycle, and an index join a load."""
+    """One row costs a scan its cycle, and an index join a few pages of a load."""
     conditions = bench.conditions(0.0)
     one = work(bench, name, conditions, 1)
     sizes = bench.advisor.sizes(name)
     settings = evaluate(MODELS[name], sizes, bench.budget(0.1), conditions).settings
     is_scan = ALGORITHMS[name].family == "scan"
-    pages = bench.layout.page_count if is_scan else settings.pages_per_read
-    assert one.stream_pages == pytest.approx(pages, rel=0.02)
+    if is_scan:
+        assert one.stream_pages == pytest.approx(bench.layout.page_count, rel=0.02)
+    else:
+        assert 1 <= one.stream_pages < settings.pages_per_read / 10
     assert one.stream_s > one.stream_rows / one.rate  # type: ignore[operator]
 
 
