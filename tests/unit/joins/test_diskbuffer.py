@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.streamjoin import JoinTask
 from semistream.relation import build, writer
 from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.disk import LocalPageFile
 from semistream.relation.layout import part_names
 from semistream.relation.pagetable import CODES
 from semistream.relation.reader import PageReader
@@ -139,6 +142,33 @@ def test_devices_differ_as_their_costs_do(relation: ss.Relation) -> None:
     (hdd, hdd_bytes), (ssd, ssd_bytes), (store, store_bytes) = (work[name] for name in DEVICES)
     assert max(hdd, store) < 0.7 * ssd
     assert ssd_bytes < min(hdd_bytes, store_bytes) / 4
+
+
+def test_local_files_answer_all_requests_in_one_call(
+    table: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One native call for a column, with a request for each page far from the others."""
+    calls: list[int] = []
+    read_all = LocalPageFile.read_all
+
+    def counting(file: LocalPageFile, requests: Any, out: Any) -> bool:
+        calls.append(requests.shape[1])
+        return read_all(file, requests, out)
+
+    monkeypatch.setattr(LocalPageFile, "read_all", counting)
+    relation = ss.build_relation(table, tmp_path, key="k", partitions=1, page_size="8KiB")
+    reader = relation.reader(["number"])
+    disk = DiskBuffer(reader, ["number"], reader.page_count, False, Stopwatch())
+    disk.load(0, reader.page_count)
+    pages = sparse(reader, 40)
+    rows = reader.row_bounds[pages]
+    values = disk.locate(rows).gather()[0]
+    assert values.to_pylist() == (7 * disk.codes[rows]).tolist()
+    assert calls == [len(pages)]
+    # What was requested has been compared with its checksum, and nothing else.
+    part = reader.part("1.values")
+    assert part is not None
+    assert np.flatnonzero(part.checked).tolist() == pages
 
 
 @pytest.mark.parametrize("every", [1, 5, 40])

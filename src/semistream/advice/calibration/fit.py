@@ -80,7 +80,8 @@ def _request_costs(
 def _io_scale(runs: Runs, io: IoCurve) -> float:
     """Return the time of reading in the runs, as a multiple of what the requests alone cost."""
     demand = Demand.zipf(0.0, max(1, runs.layout.row_count))
-    conditions = Conditions(runs.layout, demand, CostFactors(io), POLICY)
+    factors = CostFactors(io, requests=runs.shipped.requests)
+    conditions = Conditions(runs.layout, demand, factors, POLICY)
     scales = []
     for run in _fastest(runs.scan) + _fastest(runs.index):
         predicted = MODELS[run.algorithm].predict(conditions, run.measured.settings, 0)
