@@ -11,7 +11,6 @@ stream has rows.
 """
 
 from semistream.budget.indexjoin import IndexJoinSettings, least_memory_bytes
-from semistream.budget.pagesizes import MOST_PLANNED_BYTES
 from semistream.budget.sizes import Sizes
 from semistream.budget.split import DISK_SHARE, USUAL, Spare, Split, too_small
 
@@ -34,7 +33,8 @@ def settings_for_budget(sizes: Sizes, budget_bytes: int, split: Split = USUAL) -
 
 def _pages(sizes: Sizes, size_bytes: int) -> int:
     """Return how many pages the buffers are sized for: halved until they fit."""
-    pages = min(sizes.page_count, max(1, 2 * MOST_PLANNED_BYTES // max(1, sizes.disk_bytes(1))))
+    full_bytes = sizes.disk_bytes(sizes.page_count)  # no larger ones are ever of use
+    pages = min(sizes.page_count, 1 + full_bytes // max(1, sizes.disk_bytes(1)))
     while pages > sizes.least_pages and sizes.disk_bytes(pages) > size_bytes:
         pages = max(sizes.least_pages, pages // 2)
     return pages

@@ -11,6 +11,7 @@ from semistream.relation.writer import CODE_BYTES
 
 _ALIGN = 64
 MOST_PLANNED_BYTES = 1 << 20
+_GAPS_IN_BUFFER = 4
 
 
 def disk_buffer_bytes(
@@ -32,11 +33,13 @@ def arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
 def planned_shares(reader: PageReader, columns: Sequence[str], pages: int) -> tuple[int, int]:
     """Return the sizes of the buffers of look-ups, for the key codes and the columns of `pages`.
 
-    More than `MOST_PLANNED_BYTES` each would not fit the processor's cache; a page must fit.
+    More than `MOST_PLANNED_BYTES` each would not fit the processor's cache; where requests are
+    expensive, a few of the gaps that are read along must. A page must always fit.
     """
+    most_bytes = max(MOST_PLANNED_BYTES, _GAPS_IN_BUFFER * reader.most_gap_bytes)
     parts = [CODES, *parts_of(reader.manifest, columns)]
     codes, *others = (
-        max(min(reader.most_part_bytes(p, pages), MOST_PLANNED_BYTES), reader.most_part_bytes(p, 1))
+        max(min(reader.most_part_bytes(p, pages), most_bytes), reader.most_part_bytes(p, 1))
         for p in parts
     )
     return codes, max([codes, *others])

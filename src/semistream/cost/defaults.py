@@ -15,6 +15,7 @@ _IO = IoCurve(
 _WINDOWS = ((75_000, 16, 3, 2.3), (260_000, 19, 2, 4.9), (960_000, 24, 2, 16.4))
 _INDEX_WINDOWS = ((65_000, 28, 16), (220_000, 35, 23), (835_000, 46, 29))
 _READ_NS = 5
+REQUESTS = RequestCosts(2e-6, 1 / 8e9)
 _USUAL_STREAM_COLUMNS = 3
 
 
@@ -40,5 +41,4 @@ def default_factors(stream_columns: float, added_columns: float) -> CostFactors:
     front = FrontCosts(1, 25e-9, 1e-9 * (14 * wide + 4 * added), 1e-9 * (45 + 3 * added))
     pinned = FrontCosts(1, 30e-9, 1e-9 * (20 * wide + 8 * added))
     resident_s = 1e-9 * (_READ_NS + 25 + 14 * wide + 4 * added)
-    requests = RequestCosts(0.8e-6, 1 / 8e9)
-    return CostFactors(_IO, scan, index, (front,), (pinned,), resident_s, (look_up,), requests)
+    return CostFactors(_IO, scan, index, (front,), (pinned,), resident_s, (look_up,), REQUESTS)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from semistream.advice.calibration.runs import Run, Runs
 from semistream.advice.measure import ServiceRate
 from semistream.cost.conditions import Conditions, planned_io
+from semistream.cost.defaults import REQUESTS
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, RequestCosts, StepCosts
 from semistream.cost.models import MODELS
@@ -80,7 +81,7 @@ def _request_costs(
 def _io_scale(runs: Runs, io: IoCurve) -> float:
     """Return the time of reading in the runs, as a multiple of what the requests alone cost."""
     demand = Demand.zipf(0.0, max(1, runs.layout.row_count))
-    factors = CostFactors(io, requests=runs.shipped.requests)
+    factors = CostFactors(io, requests=REQUESTS)
     conditions = Conditions(runs.layout, demand, factors, POLICY)
     scales = []
     for run in _fastest(runs.scan) + _fastest(runs.index):
