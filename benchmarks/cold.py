@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 import semistream as ss
-from benchmarks.microbatch import build, check, micro_batch
+from benchmarks.microbatches import build, check, micro_batch
 from benchmarks.report import Report
 
 ROWS = (10_000, 400_000)
 TARGETS = {10_000: 0.4, 400_000: 0.9}  # of the other's time
 _LIMIT_BYTES = 700_000_000
 _BUDGET_BYTES = 100_000_000
-_ROUNDS = 5
+_ROUNDS = 3
 _CONTROL = Path("/sys/fs/cgroup/memory")
 
 
@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
         relation = arguments.relation or Path(folder) / "r.rel"
         if arguments.relation is None:
-            build(relation, 5_000_000 if arguments.quick else 50_000_000)
+            build(relation, 5_000_000 if arguments.quick else 50_000_000, partitions=16)
         limit = _LIMIT_BYTES // (10 if arguments.quick else 1)
         _compare(relation, arguments.against, max(limit, 300_000_000))
 

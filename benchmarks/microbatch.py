@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import semistream as ss
+from benchmarks.microbatches import build, check, micro_batch
 from benchmarks.report import Report
 from semistream.advice.auto import make_join
 from semistream.joins.protocols import Operator
@@ -26,7 +27,6 @@ from semistream.spec import resolve
 ROWS = (5_000, 200_000)
 ALGORITHMS = ("auto", "lookup", "hybridjoin", "rmeshjoin")
 MOST_MS = {5_000: 20.0, 200_000: 90.0}  # of `auto`, with R of 25M rows
-_ARROW_ROWS = 10_000  # of a batch from Spark
 _SHARE = 0.05
 _ROUNDS = 15
 _WARM_UP = 6
@@ -61,29 +61,6 @@ def main() -> None:
     report.show("To be reached, auto", header, table)
     title = f"{ROWS[0]:,} tuples from an emulated object store, R {large:,} rows"
     report.show(title, ["algorithm", "MB read", "requests", "emulated s"], stores)
-
-
-def build(path: Path, rows: int) -> ss.Relation:
-    """Build R: unique keys in random order, 14 columns of 8 bytes."""
-    keys = np.random.default_rng(1).permutation(rows).astype(np.int64)
-    table = pa.table({"k": keys, **{f"c{i}": keys * 3 + i for i in range(14)}})
-    return ss.build_relation(table, path, key="k", partitions=1)
-
-
-def micro_batch(rng: np.random.Generator, relation_rows: int, rows: int) -> list[pa.RecordBatch]:
-    """Return rows with uniform keys, in batches as Spark sends them."""
-    keys = rng.integers(0, relation_rows, rows)
-    whole = pa.record_batch({"k": keys, "quantity": np.arange(rows)})
-    return [whole[at : at + _ARROW_ROWS] for at in range(0, rows, _ARROW_ROWS)]
-
-
-def check(joined: list[pa.RecordBatch], rows: int) -> None:
-    """Raise unless all rows are there, each with the columns of its key."""
-    table = pa.Table.from_batches(joined)
-    keys = table["k"].to_numpy()
-    right = all((table[f"c{i}"].to_numpy() == keys * 3 + i).all() for i in range(2))
-    if table.num_rows != rows or len(np.unique(table["quantity"])) != rows or not right:
-        raise AssertionError("a wrong answer")
 
 
 def operator_for(
