@@ -278,6 +278,10 @@ class PageReader:
         if damaged is not None:
             self._report_damage(part.name, damaged)
 
+    def announce_bytes(self, part: Part, page: int, offset: int, size: int) -> None:
+        """Say that bytes of the file of a page will be read soon."""
+        self._file(int(self._file_index[page]), part.name).announce(offset, size)
+
     def announce(self, name: str, first: int, last: int) -> None:
         """Say that a part of pages ``first … last - 1`` will be read soon."""
         part = self._parts.get(name)

@@ -32,6 +32,8 @@ from semistream.relation.reader import PageReader
 # Single values are read if the rows are fewer than this on each page: a request for a page's whole
 # part costs about as much as this many for values of it.
 _MOST_VALUES_PER_PAGE = 1.5
+_LONG_REQUEST_BYTES = 64 << 10
+_VIEWS_AHEAD = 4  # that the device works on while one is computed with
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,26 @@ class PlannedReads:
         last, count = kernels.plan_requests(pages, first, *where, *room)
         assert last > first, "the buffer was sized too small for a page"
         requests, starts = requests[:, :count], starts[: last - first]
+        if last < len(pages) and self._reader.reads_values:
+            self._announce(part, pages[last:], int(requests[1].sum()) // count)
         self._reader.read_requests(part, int(pages[first]), requests, self._buffer)
         self._reader.check_pages(part, pages[first:last], self._buffer, starts)
         self.bytes_read += int(requests[1].sum())
         return View(first, last, self._buffer, starts)
+
+    def _announce(self, part: Part, pages: NDArray[np.int64], request_bytes: int) -> None:
+        """Let the device begin with what comes after this view, where requests are long.
+
+        Short ones are in flight together anyway.
+        """
+        if request_bytes < _LONG_REQUEST_BYTES:
+            return
+        start = int(part.offsets[pages[0]])
+        reach = start + _VIEWS_AHEAD * len(self._buffer)
+        last = int(np.searchsorted(part.offsets[pages], reach))
+        end = int(part.offsets[pages[max(0, last - 1)]])
+        if end > start:
+            self._reader.announce_bytes(part, int(pages[0]), start, end - start)
 
 
 class RowsByPage:
