@@ -435,17 +435,11 @@ class PageReader:
         return file_path(self.manifest, info, kind)
 
 
-def _running_total(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    total = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=total[1:])
-    return total
-
-
 def _code_offsets(rows: NDArray[np.int64], hot_pages: int) -> NDArray[np.int64]:
     """Return where the codes of each page of a partition lie: those of hot pages come last.
 
     >>> _code_offsets(np.array([2, 5, 4]), 1).tolist()
     [72, 0, 40]
     """
-    offsets = _running_total(np.roll(rows, -hot_pages))[:-1] * CODE_BYTES
-    return np.roll(offsets, hot_pages)
+    rolled = np.roll(rows, -hot_pages)
+    return np.roll((np.cumsum(rolled) - rolled) * CODE_BYTES, hot_pages)
