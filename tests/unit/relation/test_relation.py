@@ -19,6 +19,7 @@ from semistream.budget.pagesizes import slab_bytes
 from semistream.embedded import prepare
 from semistream.errors import BuildError, OptionError, RelationNotFoundError
 from semistream.joins.registry import ALGORITHMS
+from semistream.joins.pagereads import RequestedPages
 from semistream.joins.slab import Slab
 from semistream.relation import build, writer
 from semistream.relation.keystatistics import KeyStatistics
@@ -46,7 +47,7 @@ def read_back(relation: ss.Relation) -> pa.Table:
         if slab.is_implied:
             columns.append(slab.from_codes(codes))
         else:
-            slab.load([(0, reader.page_count)])
+            slab.load(RequestedPages.all_of(reader, 0, reader.page_count))
             columns.append(slab.gather(np.arange(reader.row_count)))
     reader.close()
     return pa.Table.from_arrays(columns, schema=relation.schema)
