@@ -467,9 +467,9 @@ MUTANTS = (
     # spark
     Mutant(
         "enrich: each task gets the whole budget",
-        "advice/feasible.py",
-        "memory_bytes // relation.partition_count",
-        "memory_bytes",
+        "spark/routing.py",
+        "self.memory_bytes // tasks",
+        "self.memory_bytes",
         (
             "tests/spark/test_enrich.py::test_a_budget_too_small_for_all_of_r_is_refused_on_the_driver",
         ),
@@ -477,15 +477,15 @@ MUTANTS = (
     Mutant(
         "enrich: a task joins the partition of its own number",
         "spark/enrichment.py",
-        "partition = first.column(first.num_columns - 1)[0].as_py()",
-        'partition = __import__("pyspark").TaskContext.get().partitionId()',
+        "return int(first.column(first.num_columns - 1)[0].as_py())",
+        'return __import__("pyspark").TaskContext.get().partitionId()',
         ("tests/spark/test_enrich.py::test_coalesce_after_the_join",),
     ),
     Mutant(
         "enrich: the budget is checked for any partition, not the largest",
         "advice/feasible.py",
-        "partition = largest_partition(relation)",
-        "partition = 0",
+        "None if whole else largest_partition(relation)",
+        "None if whole else 0",
         (
             "tests/unit/advice/test_feasible.py::test_the_memory_that_is_asked_for_is_enough_and_no_less_is",
         ),

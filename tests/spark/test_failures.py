@@ -18,7 +18,7 @@ from semistream.spark.failures import raised_as_ours, text_of
 from tests.spark.frames import from_arrow
 
 FIRST_LINE = re.compile(
-    r"\[USER_RAISED_EXCEPTION\] BudgetError: each of the 2 tasks gets .*Raise memory"
+    r"\[USER_RAISED_EXCEPTION\] BudgetError: each of the 2 tasks that run at once .*Raise memory"
 )
 ACTIONS: list[Callable[[DataFrame], Any]] = [
     lambda frame: frame.collect(),
