@@ -80,7 +80,7 @@ def test_a_build_raises_the_error_itself(spark: SparkSession, tmp_path: Path) ->
         yield from batches
 
     spoiling = source.mapInArrow(spoiled, source.schema)
-    with pytest.raises(errors.StorageError, match=r"^writing partition \d of the relation at"):
+    with pytest.raises(errors.RelationNotFoundError, match=r"^the relation .*/r' is not on this"):
         ss.build_relation(spoiling, place, key="k", partitions=1)
 
 
