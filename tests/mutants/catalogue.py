@@ -482,6 +482,29 @@ MUTANTS = (
         ("tests/spark/test_enrich.py::test_coalesce_after_the_join",),
     ),
     Mutant(
+        "enrich: rows stay in their tasks, but the budget is checked for one partition",
+        "spark/routing.py",
+        "whole=route.is_local",
+        "whole=False",
+        (
+            "tests/spark/test_routing.py::test_auto_shuffles_when_the_memory_does_not_hold_all_of_the_page_table",
+        ),
+    ),
+    Mutant(
+        "enrich: peaks of tasks that never run at once are summed",
+        "spark/enrichment.py",
+        'if name.endswith("_peak"):',
+        "if False:",
+        ("tests/spark/test_routing.py::test_a_shuffle_to_more_tasks_than_cores_keeps_the_memory",),
+    ),
+    Mutant(
+        "merging: the last small pieces are lost",
+        "spark/merging.py",
+        "        if self._waiting:",
+        "        if False:",
+        ("tests/spark/test_merging.py::test_small_pieces_become_batches_of_the_usual_rows",),
+    ),
+    Mutant(
         "enrich: the budget is checked for any partition, not the largest",
         "advice/feasible.py",
         "None if whole else largest_partition(relation)",

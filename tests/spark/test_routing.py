@@ -240,6 +240,8 @@ def test_auto_shuffles_when_the_memory_does_not_hold_all_of_the_page_table(
     assert choose(relation, spec, 4 * least, cores=Cores(4)).is_local
     assert not choose(relation, spec, 4 * least - 1, cores=Cores(4)).is_local
     assert choose(relation, spec, 64 * least, cores=Cores(64)).is_local
+    with pytest.raises(BudgetError, match=f"Raise memory to {4 * least} bytes"):
+        choose(relation, spec, 4 * least - 1, routing="local", algorithm="lookup", cores=Cores(4))
     with pytest.raises(BudgetError, match=r"all 4 tasks.*, or set routing to 'shuffle'") as refusal:
         choose(relation, spec, 40, routing="local", cores=Cores(4))
     assert choose(relation, spec, refusal.value.least_bytes or 0, routing="local", cores=Cores(4))
