@@ -23,27 +23,40 @@ class BudgetError(SemistreamError):
     semistream.errors.BudgetError: meshjoin cannot run in 1.0 KB. Raise memory to 5000 bytes or more
     """
 
-    def __init__(self, problem: str, least_bytes: int | None = None, otherwise: str = "") -> None:
-        """Describe the problem and, if it is known, the least sufficient budget."""
-        advice = "" if least_bytes is None else f" Raise memory to {least_bytes} bytes{otherwise}"
+    def __init__(
+        self,
+        problem: str,
+        least_bytes: int | None = None,
+        otherwise: str = "",
+        argument: str = "memory",
+    ) -> None:
+        """Describe the problem and, if it is known, the least sufficient budget.
+
+        `argument` is what the budget was given by.
+        """
+        raised = f" Raise {argument} to {least_bytes} bytes{otherwise}"
+        advice = "" if least_bytes is None else raised
         super().__init__(problem + advice)
         self.problem = problem
         self.least_bytes = least_bytes
         self.otherwise = otherwise
 
-    def for_all_tasks(self, count: int) -> "BudgetError":
-        """Return the error of a whole join whose memory is shared equally by `count` tasks."""
+    def for_all_tasks(
+        self, count: int, instead: str = ", or build the relation with fewer partitions"
+    ) -> "BudgetError":
+        """Return the error of a whole join whose memory is shared equally by `count` tasks.
+
+        Each task needs buffers of its own, so fewer tasks need less in total: `instead` says how.
+        """
         if count == 1:
             return self
-        problem = f"each of the {count} tasks gets an equal share of memory; in one, {self.problem}"
-        whole = None if self.least_bytes is None else self.least_bytes * count
-        # Each task needs buffers of its own, so fewer tasks need less in total.
-        return BudgetError(
-            problem,
-            whole,
-            f", the total for all {count} tasks{self.otherwise}, or build the relation with fewer "
-            "partitions",
+        problem = (
+            f"each of the {count} tasks that run at once gets an equal share of memory; in one, "
+            f"{self.problem}"
         )
+        whole = None if self.least_bytes is None else self.least_bytes * count
+        total = f", the total for all {count} tasks"
+        return BudgetError(problem, whole, f"{total}{self.otherwise}{instead}")
 
 
 class ColumnError(SemistreamError):

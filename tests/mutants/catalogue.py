@@ -505,9 +505,9 @@ MUTANTS = (
     # spark
     Mutant(
         "enrich: each task gets the whole budget",
-        "advice/feasible.py",
-        "memory_bytes // relation.partition_count",
-        "memory_bytes",
+        "spark/routing.py",
+        "self.memory_bytes // tasks",
+        "self.memory_bytes",
         (
             "tests/spark/test_enrich.py::test_a_budget_too_small_for_all_of_r_is_refused_on_the_driver",
         ),
@@ -515,15 +515,38 @@ MUTANTS = (
     Mutant(
         "enrich: a task joins the partition of its own number",
         "spark/enrichment.py",
-        "partition = first.column(first.num_columns - 1)[0].as_py()",
-        'partition = __import__("pyspark").TaskContext.get().partitionId()',
+        "return int(first.column(first.num_columns - 1)[0].as_py())",
+        'return __import__("pyspark").TaskContext.get().partitionId()',
         ("tests/spark/test_enrich.py::test_coalesce_after_the_join",),
+    ),
+    Mutant(
+        "enrich: rows stay in their tasks, but the budget is checked for one partition",
+        "spark/routing.py",
+        "whole=route.is_local",
+        "whole=False",
+        (
+            "tests/spark/test_routing.py::test_auto_shuffles_when_the_memory_does_not_hold_all_of_the_page_table",
+        ),
+    ),
+    Mutant(
+        "enrich: peaks of tasks that never run at once are summed",
+        "spark/enrichment.py",
+        'if name.endswith("_peak"):',
+        "if False:",
+        ("tests/spark/test_routing.py::test_a_shuffle_to_more_tasks_than_cores_keeps_the_memory",),
+    ),
+    Mutant(
+        "merging: the last small pieces are lost",
+        "spark/merging.py",
+        "        if self._waiting:",
+        "        if False:",
+        ("tests/spark/test_merging.py::test_small_pieces_become_batches_of_the_usual_rows",),
     ),
     Mutant(
         "enrich: the budget is checked for any partition, not the largest",
         "advice/feasible.py",
-        "partition = largest_partition(relation)",
-        "partition = 0",
+        "None if whole else largest_partition(relation)",
+        "None if whole else 0",
         (
             "tests/unit/advice/test_feasible.py::test_the_memory_that_is_asked_for_is_enough_and_no_less_is",
         ),

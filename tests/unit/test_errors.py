@@ -47,7 +47,8 @@ def test_budget_error_of_one_task_as_that_of_the_whole_join() -> None:
     whole = one.for_all_tasks(3)
     assert whole.least_bytes == 21
     assert str(whole) == (
-        "each of the 3 tasks gets an equal share of memory; in one, memory is limited to 7 bytes. "
+        "each of the 3 tasks that run at once gets an equal share of memory; in one, memory is "
+        "limited to 7 bytes. "
         "Raise memory to 21 bytes, the total for all 3 tasks, or wait, or build the relation with "
         "fewer partitions"
     )

@@ -22,22 +22,32 @@ from semistream.spec import JoinSpec
 _SPLIT_AS = {"offline": "cmeshjoin"}
 
 
-def task_budget(name: str, relation: Relation, spec: JoinSpec, memory_bytes: int) -> int:
+def task_budget(
+    name: str, relation: Relation, spec: JoinSpec, memory_bytes: int, tasks: int | None = None
+) -> int:
     """Return each task's share of the memory of a join, in bytes, if the join can run in it.
 
-    Each partition of R is joined by one task, and all shares are equal. Raises `BudgetError` if the
-    task of the largest partition would, and what is wrong with the name of the algorithm.
+    Each partition of R is joined by one task; `tasks` of them run at once, all unless given, and
+    have equal shares. Raises `BudgetError` if the task of the largest partition would, and what is
+    wrong with the name of the algorithm.
     """
-    share_bytes = max(1, memory_bytes // relation.partition_count)
+    count = tasks or relation.partition_count
+    share_bytes = max(1, memory_bytes // count)
     try:
-        _check_share(name, relation, spec, share_bytes)
+        check_share(name, relation, spec, share_bytes)
     except BudgetError as error:
-        raise error.for_all_tasks(relation.partition_count) from None
+        raise error.for_all_tasks(count) from None
     return share_bytes
 
 
-def _check_share(name: str, relation: Relation, spec: JoinSpec, budget_bytes: int) -> None:
-    partition = largest_partition(relation)
+def check_share(
+    name: str, relation: Relation, spec: JoinSpec, budget_bytes: int, *, whole: bool = False
+) -> None:
+    """Raise `BudgetError` if a task cannot run in a budget; see `task_budget`.
+
+    The task joins the largest partition of R, or the `whole` of it.
+    """
+    partition = None if whole else largest_partition(relation)
     split_as = _SPLIT_AS.get(name, name)
     if split_as != AUTO and split_as not in RULES:
         make_join(name, relation, spec, budget_bytes, partition)  # raises, if there is a reason

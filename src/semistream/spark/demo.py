@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from semistream.relation.build import BuildOptions
 from semistream.relation.relation import Relation
@@ -22,7 +23,9 @@ PLAIN_JOINS = {
     "broadcast": "broadcast hash join",
     "shuffle_hash": "shuffled hash join",
     "merge": "sort-merge join",
+    "batch": "join with each micro-batch broadcast",  # no hint: see `broadcast_batch`
 }
+CORES = 2
 KEY = "product_id"
 COLUMNS = ("surrogate_key", "supplier_id")  # of the master, that are added to each sale
 FILES_PER_BATCH = 2  # like a topic with a partition per core
@@ -82,7 +85,9 @@ class DemoSpark:
         """Start Spark."""
         self._out = out
         # What fails is raised here; Spark's log would say it again, on hundreds of lines.
-        self._spark: SparkSession = local_session("semistream-demo", out, log_level="OFF")
+        self._spark: SparkSession = local_session(
+            "semistream-demo", out, cores=CORES, log_level="OFF"
+        )
 
     def stop(self) -> None:
         """Stop Spark and delete its temporary files."""
@@ -112,9 +117,10 @@ class DemoSpark:
 
     def join_plainly(self, hint: str, sales: str, name: str) -> Run:
         """Start one of `PLAIN_JOINS` over the sales in a folder; the rows go to `name`."""
-        products = self._products().select("product_id", "surrogate_key", "supplier_id")
-        joined = self._sales(sales).join(products.hint(hint), "product_id", "left")
-        return self._write(joined, name)
+        products = self._products().select(KEY, *COLUMNS)
+        if hint == "batch":
+            return self._write_each(self._sales(sales), products, name)
+        return self._write(self._sales(sales).join(products.hint(hint), KEY, "left"), name)
 
     def _products(self) -> DataFrame:
         return self._spark.read.parquet(str(self._out / "products.parquet"))
@@ -127,16 +133,36 @@ class DemoSpark:
         return reader.parquet(str(self._out / folder))
 
     def _write(self, joined: DataFrame, name: str) -> Run:
-        query = (
-            _warehouse_rows(joined)
-            .writeStream.format("parquet")
-            .queryName(name)
-            .option("path", str(self._out / name))
-            .option("checkpointLocation", str(self._out / f"{name}.checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        return Run(query)
+        writer = _warehouse_rows(joined).writeStream.format("parquet")
+        return self._start(writer.option("path", str(self._out / name)), name)
+
+    def _write_each(self, sales: DataFrame, products: DataFrame, name: str) -> Run:
+        """Start to join and write one micro-batch after the other, each broadcast."""
+
+        def write(batch: DataFrame, number: int) -> None:
+            batch.persist()  # it is used twice
+            joined = _warehouse_rows(broadcast_batch(batch, products, KEY))
+            joined.write.mode("append").parquet(str(self._out / name))
+            batch.unpersist()
+
+        return self._start(sales.writeStream.foreachBatch(write), name)
+
+    def _start(self, writer: DataStreamWriter, name: str) -> Run:
+        checkpoint = str(self._out / f"{name}.checkpoint")
+        writer = writer.queryName(name).option("checkpointLocation", checkpoint)
+        return Run(writer.trigger(availableNow=True).start())
+
+
+def broadcast_batch(batch: DataFrame, table: DataFrame, key: str) -> DataFrame:
+    """Return the left join of a small batch with a large table, as plain Spark does it best.
+
+    Spark cannot broadcast the left side of a left join. So the keys of the batch are broadcast to
+    find the rows of the table that they match, and these few are broadcast to the batch: the table
+    is read once, and never shuffled. A stream cannot be joined with what was made of it, so this is
+    for `foreachBatch`.
+    """
+    matched = table.join(F.broadcast(batch.select(key)), key, "left_semi")
+    return batch.join(F.broadcast(matched), key, "left")
 
 
 def _warehouse_rows(joined: DataFrame) -> DataFrame:

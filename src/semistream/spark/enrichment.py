@@ -5,6 +5,10 @@
     df ── repartitionById(P, code mod P) ── mapInArrow(task p ⋈ partition p) ── observe ── filter
           (JVM)                             (one operator per task)             (telemetry rows)
 
+or, with local routing (`semistream.spark.routing`), without the first step and over all of R::
+
+    df ── mapInArrow(task ⋈ R) ── observe ── filter
+
 Everything is lazy and built of public DataFrame operations, so it works on streaming and batch
 frames, in `DataFrame.transform`, and in Spark Connect sessions. Each task joins all its rows before
 it ends: no state outlives a micro-batch, and Spark's checkpoint makes it exactly once.
@@ -35,7 +39,6 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from semistream.advice.auto import AUTO, make_join
 from semistream.advice.calibration import factors_for
-from semistream.advice.feasible import task_budget
 from semistream.cost.factors import CostFactors
 from semistream.embedded import DEFAULT_MEMORY, JoinOptions, open_relation
 from semistream.errors import BudgetError, ColumnError, OptionError, SemistreamError
@@ -44,9 +47,13 @@ from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
 from semistream.spark.failures import ERROR_COLUMN, text_of, unless_error
 from semistream.spark.keys import column, partition_expression
+from semistream.spark.merging import Merging
+from semistream.spark.parallelism import Cores
+from semistream.spark.routing import Given, Route, choose_route
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
 from semistream.spark.workers import check_workers
 from semistream.spec import Columns, JoinSpec, On
+from semistream.units import parse_budget
 
 TELEMETRY_COLUMN = "__semistream_telemetry"
 _PARTITION_COLUMN = "__semistream_partition"
@@ -66,8 +73,10 @@ def enrich(
     on: On | None = None,
     how: str = "left",
     columns: Columns | None = None,
-    memory: int | str = DEFAULT_MEMORY,
+    memory: int | str | None = None,
+    memory_per_task: int | str | None = None,
     algorithm: str = AUTO,
+    routing: str = AUTO,
     suffix: str | None = None,
     name: str | None = None,
 ) -> DataFrame:
@@ -77,38 +86,69 @@ def enrich(
     default is the relation's own key. `columns` are the relation's columns to add (a mapping
     renames them); the default is all but the key. `how` is ``left``, ``inner``, ``semi`` or
     ``anti``, or Spark's name for one of them (``left_anti``). `memory` is the budget of the whole
-    join, a size or a share of the relation (``"5%"``): each of its P partitions is joined by one
-    task with ``memory / P``, so it is kept even if all of them run at once. The
-    join's counters appear in the query's observed metrics under `name`, which is
-    ``semistream:<relation>`` unless given, and ``semistream:<relation>#2`` for a second join with
-    the same relation.
+    join, a size or a share of the relation (``"5%"``), 64 MB unless given: tasks that run at once
+    share it equally. Give `memory_per_task` instead if executors are sized by core.
+
+    With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
+    stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
+    plan is built (`semistream.spark.routing`). The join's counters appear in the query's observed
+    metrics under `name`, which is ``semistream:<relation>`` unless given, and
+    ``semistream:<relation>#2`` for a second join with the same relation.
 
     ::
 
         enriched = ss.enrich(sales, "products.rel", on="product_id", memory="64MB")
     """
     relation = open_relation(relation)
-    options = JoinOptions(on, how, columns, memory, algorithm, suffix)
-    case_sensitive = stream.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
+    session = stream.sparkSession
+    options = JoinOptions(on, how, columns, algorithm=algorithm, suffix=suffix)
+    case_sensitive = session.conf.get("spark.sql.caseSensitive") == "true"
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
     schema = _joined_schema(stream, spec, case_sensitive)
     _planned.append(relation.hold())
-    share_bytes = task_budget(algorithm, relation, spec, options.memory_bytes(relation))
-    check_workers(stream.sparkSession)
-    task = _Task(relation, spec, algorithm, share_bytes).with_factors()
-    partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
-    # By position: mapInArrow looks columns up by unquoted names, which fails for "a.b" and "a`b".
+    given = _given(memory, memory_per_task, relation)
+    route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
+    check_workers(session)
+    task = Task(relation, spec, algorithm, route).with_factors()
+    joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
+    counters = _counters(route.tasks)
+    if name is None:
+        observed = _observe(joined, relation, counters)
+    else:
+        observed = joined.observe(name, *counters)
+    is_joined = unless_error(column(TELEMETRY_COLUMN).isNull())
+    return observed.filter(is_joined).drop(*_INNER_COLUMNS)
+
+
+def _given(memory: int | str | None, per_task: int | str | None, relation: Relation) -> Given:
+    """Return the memory in bytes; raise if it is given twice."""
+    if memory is not None and per_task is not None:
+        raise OptionError(
+            f"give either memory, of all tasks that run at once, or memory_per_task; got both, "
+            f"{memory!r} and {per_task!r}"
+        )
+    if per_task is not None:
+        return Given(None, parse_budget(per_task, relation.size_bytes))
+    memory = DEFAULT_MEMORY if memory is None else memory
+    return Given(parse_budget(memory, relation.size_bytes), None)
+
+
+def _routed(stream: DataFrame, relation: Relation, spec: JoinSpec, route: Route) -> DataFrame:
+    """Return the stream as its tasks receive it: with a shuffle, the partition is the last column.
+
+    Columns are numbered: mapInArrow looks them up by unquoted names, which fails for "a.b" and
+    "a`b".
+    """
     numbered = [f"c{i}" for i in range(len(stream.columns))]
-    routed = (
+    if route.is_local:
+        return stream.toDF(*numbered)
+    partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
+    return (
         stream.withColumn(_PARTITION_COLUMN, partition)
         .toDF(*numbered, _PARTITION_COLUMN)
         .repartitionById(relation.partition_count, column(_PARTITION_COLUMN))
     )
-    joined = routed.mapInArrow(task, schema)
-    observed = _observe(joined, relation) if name is None else joined.observe(name, *_sums())
-    is_joined = unless_error(column(TELEMETRY_COLUMN).isNull())
-    return observed.filter(is_joined).drop(*_INNER_COLUMNS)
 
 
 def _without_stream(
@@ -139,16 +179,16 @@ enrich_with = _without_stream(enrich)
 
 
 @dataclass(frozen=True)
-class _Task:
-    """The function of a Python worker: one operator over one partition of the relation."""
+class Task:
+    """The function of a Python worker: one operator over the relation, or a partition of it."""
 
     relation: Relation
     spec: JoinSpec
     algorithm: str
-    budget_bytes: int  # of one task: its share of the memory
+    route: Route  # how rows come to the task, and its memory
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
-    def with_factors(self) -> "_Task":
+    def with_factors(self) -> "Task":
         """Return the task with the cost factors of the driver's host, by which `auto` chooses."""
         if self.algorithm != AUTO:
             return self
@@ -156,38 +196,53 @@ class _Task:
 
     @contextmanager
     def _whole_budget(self) -> Iterator[None]:
-        """Let a `BudgetError` name the memory of the whole join, not the share of a task."""
+        """Let a `BudgetError` name the memory that the user gave, not the share of a task."""
         try:
             yield
         except BudgetError as error:
-            raise error.for_all_tasks(self.relation.partition_count) from None
+            raise self.route.explained(error) from None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Join the rows of a partition, then yield one row: telemetry, or an error of ours."""
+        """Join the rows of a task, then yield one row: telemetry, or an error of ours."""
         batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
             return
-        # Not the task's own number: after coalesce or union a task runs other partitions.
-        partition = first.column(first.num_columns - 1)[0].as_py()
         stream = map(self._stream_rows, chain([first], batches))
         # Spark labels timestamps with the session's time zone: use the schema of the batch.
         spec = self.spec.with_stream_schema(self._stream_rows(first).schema)
-        wire = _Wire(spec)
+        wire, merging = _Wire(spec), Merging(self.route.merged_bytes)
         try:
             with self._whole_budget():
-                about = (self.algorithm, self.relation, spec, self.budget_bytes, partition)
-                operator = make_join(*about, factors=self.factors)
-                for batch in operator.join(stream):
+                about = (self.relation, spec, self.route.join_bytes, self._partition(first))
+                operator = make_join(self.algorithm, *about, factors=self.factors)
+                for batch in merging.merge(operator.join(stream)):
                     yield wire.rows(batch)
-                yield wire.telemetry(operator.telemetry)
+                yield wire.telemetry(_with_merging(operator.telemetry, merging))
         except SemistreamError as error:
             yield wire.error(error)
 
+    def _partition(self, first: pa.RecordBatch) -> int | None:
+        """Return the partition of R that a task joins, by its first rows; None for all of R.
+
+        Not the task's own number: after coalesce or union a task runs other partitions.
+        """
+        if self.route.is_local:
+            return None
+        return int(first.column(first.num_columns - 1)[0].as_py())
+
     def _stream_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        fields = list(batch.schema)[:-1]
-        named = [f.with_name(n) for f, n in zip(fields, self.spec.stream_schema.names, strict=True)]
-        return pa.RecordBatch.from_arrays(batch.columns[:-1], schema=pa.schema(named))
+        """Return a batch with the stream's columns only, under their own names."""
+        names = self.spec.stream_schema.names
+        fields = list(batch.schema)[: len(names)]
+        named = [f.with_name(n) for f, n in zip(fields, names, strict=True)]
+        return pa.RecordBatch.from_arrays(batch.columns[: len(names)], schema=pa.schema(named))
+
+
+def _with_merging(counted: Telemetry, merging: Merging) -> Telemetry:
+    """Return the counters of a join with the memory in which its output was merged."""
+    peak_bytes = counted.memory_bytes_peak + merging.peak_bytes
+    return replace(counted, memory_bytes_peak=peak_bytes)
 
 
 class _Wire:
@@ -247,19 +302,31 @@ def _joined_schema(stream: DataFrame, spec: JoinSpec, case_sensitive: bool) -> S
     )
 
 
-def _sums() -> list[Column]:
+def _counters(tasks: int) -> list[Column]:
+    """Return the counters of a micro-batch, of which at most so many tasks run at once.
+
+    They are sums over all tasks. Of a peak it is what tasks that run at once can reach together.
+    """
     counters = column(TELEMETRY_COLUMN)
-    return [F.sum(counters[i]).alias(name) for i, name in enumerate(Telemetry.names())]
+    return [_total(name, counters[i], tasks) for i, name in enumerate(Telemetry.names())]
 
 
-def _observe(joined: DataFrame, relation: Relation) -> DataFrame:
+def _total(name: str, counter: Column, tasks: int) -> Column:
+    total = F.sum(counter)
+    if name.endswith("_peak"):
+        total = F.least(total, F.max(counter) * tasks)
+    return total.alias(name)
+
+
+def _observe(joined: DataFrame, relation: Relation, counters: list[Column]) -> DataFrame:
     """Observe the counters under the relation's name, with a number if the query has it already."""
     name = f"semistream:{PurePosixPath(relation.location).stem}"
     number = 1
     while True:
         try:
-            observed = joined.observe(name if number == 1 else f"{name}#{number}", *_sums())
-            assert observed.schema, "a Connect session looks at the plan only when it is asked"
+            observed = joined.observe(name if number == 1 else f"{name}#{number}", *counters)
+            # A Connect session looks at the plan only if asked for a schema that it does not know.
+            assert observed.select(column(TELEMETRY_COLUMN)).schema
             return observed
         except AnalysisException as error:
             if error.getCondition() != "DUPLICATED_METRICS_NAME":

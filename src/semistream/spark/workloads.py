@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from pyspark.errors import PySparkAttributeError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from semistream.errors import OptionError
+from semistream.spark.parallelism import parallelism
 
 if TYPE_CHECKING:
     from semistream.spark.source import WorkloadSource
@@ -54,14 +53,6 @@ def _source_for(spark: SparkSession) -> "type[WorkloadSource]":
         ) from error
 
     class SessionSource(WorkloadSource):
-        default_partitions = _parallelism(spark)
+        default_partitions = parallelism(spark)
 
     return SessionSource
-
-
-def _parallelism(spark: SparkSession) -> int:
-    try:
-        return spark.sparkContext.defaultParallelism
-    except PySparkAttributeError:  # Spark Connect has no context; count the parts of a range
-        parts = spark.range(1000).select(F.spark_partition_id()).distinct()
-        return parts.count()

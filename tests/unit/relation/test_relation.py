@@ -18,8 +18,8 @@ import semistream as ss
 from semistream.budget.pagesizes import slab_bytes
 from semistream.embedded import prepare
 from semistream.errors import BuildError, OptionError, RelationNotFoundError
-from semistream.joins.registry import ALGORITHMS
 from semistream.joins.pagereads import RequestedPages
+from semistream.joins.registry import ALGORITHMS
 from semistream.joins.slab import Slab
 from semistream.relation import build, writer
 from semistream.relation.keystatistics import KeyStatistics

@@ -1,0 +1,137 @@
+"""Routing: whether rows move to the task of their partition of R, or stay where they are.
+
+::
+
+    shuffle    rows ── by key code ──► P tasks, each over one partition of R
+    local      rows ──────────────────► the tasks they are in, each over all of R
+
+A shuffle costs a stage of its own, and Spark writes all rows to disk and reads them again. Where
+the pages of R that are requested can be read by any task, as on a local or mounted disk, a few rows
+are joined before that is done. With many rows of a micro-batch for each page of R the shuffle pays:
+each page is read by one task instead of by all.
+
+``auto`` decides when the plan is built, by what is known then. Rows stay where they are if
+
+* R is on a local or mounted path: requests to an object store are too expensive for each task to
+  make them all;
+* the algorithm is ``lookup``, or ``auto``, which takes it for few rows: all others read most of R
+  in each task;
+* each task's share of the memory holds the page table of all of R and a window of look-ups;
+* the number of tasks that run at once is known, or memory is given for each.
+
+Memory: `memory` is divided by the number of tasks that run at once. With a shuffle these are P, or
+as many as there are cores if there are fewer.
+"""
+
+from dataclasses import dataclass, replace
+
+from semistream.advice.auto import AUTO
+from semistream.advice.choice import LOOK_UP
+from semistream.advice.feasible import check_share
+from semistream.errors import BudgetError, OptionError, did_you_mean
+from semistream.relation.relation import Relation
+from semistream.spark.parallelism import Cores
+from semistream.spec import JoinSpec
+
+SHUFFLE, LOCAL = "shuffle", "local"
+ROUTINGS = (AUTO, SHUFFLE, LOCAL)
+# The part of a task's memory in which small pieces of output are merged.
+_MERGED_PART = 1 / 16
+_MOST_MERGED_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The memory of a join in bytes, as the user gave it: one of the two is None."""
+
+    memory_bytes: int | None  # of the tasks that run at once, together
+    per_task_bytes: int | None  # of each task
+
+    def share_bytes(self, tasks: int) -> int:
+        """Return the memory of one of the tasks that run at once."""
+        if self.memory_bytes is not None:
+            return max(1, self.memory_bytes // tasks)
+        assert self.per_task_bytes is not None, "one of the two is given"
+        return self.per_task_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How the rows of a stream come to tasks, and the memory of each task."""
+
+    is_local: bool  # rows stay where they are, and each task joins with all of R
+    tasks: int  # the most that run at once
+    given: Given
+    instead: str = ""  # what else to do if the memory is too little
+    merged_bytes: int = 0  # of the share, to merge output in
+
+    @property
+    def share_bytes(self) -> int:
+        """The memory of one task."""
+        return self.given.share_bytes(self.tasks)
+
+    @property
+    def join_bytes(self) -> int:
+        """The memory of one task's join."""
+        return self.share_bytes - self.merged_bytes
+
+    def explained(self, error: BudgetError) -> BudgetError:
+        """Return the error of one task's join with advice for what the user gave."""
+        least = None if error.least_bytes is None else error.least_bytes + self.merged_bytes
+        if self.given.memory_bytes is None:
+            otherwise = error.otherwise + self.instead
+            return BudgetError(error.problem, least, otherwise, "memory_per_task")
+        alone = BudgetError(error.problem, least, error.otherwise)
+        return alone.for_all_tasks(self.tasks, self.instead)
+
+
+def choose_route(
+    routing: str, algorithm: str, relation: Relation, spec: JoinSpec, given: Given, cores: Cores
+) -> Route:
+    """Return the route of a stream, or raise what is wrong: with the name, or with the memory."""
+    if routing not in ROUTINGS:
+        raise OptionError(
+            f"routing must be one of {', '.join(ROUTINGS)}; got {routing!r}."
+            + did_you_mean(routing, ROUTINGS)
+        )
+    is_countable = given.memory_bytes is None or not cores.can_grow
+    if routing == LOCAL and not is_countable:
+        raise OptionError(
+            "with dynamic allocation of executors it is not known how many tasks will run at once; "
+            "with routing='local' give memory_per_task instead of memory"
+        )
+    local = Route(True, cores.count, given, ", or set routing to 'shuffle'")
+    if routing == AUTO and is_countable and _is_for_look_ups(local, algorithm, relation, spec):
+        routing = LOCAL
+    route = local if routing == LOCAL else _shuffled(relation, given, cores)
+    return _checked(route, algorithm, relation, spec)
+
+
+def _is_for_look_ups(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> bool:
+    """Return whether rows should stay where they are; see above."""
+    if algorithm not in (AUTO, LOOK_UP) or not relation.store.is_local:
+        return False
+    try:
+        check_share(LOOK_UP, relation, spec, route.share_bytes, whole=True)
+    except BudgetError:
+        return False
+    return True
+
+
+def _shuffled(relation: Relation, given: Given, cores: Cores) -> Route:
+    partitions = relation.partition_count
+    tasks = partitions if cores.can_grow else min(partitions, cores.count)
+    instead = ", or build the relation with fewer partitions" if tasks == partitions else ""
+    return Route(False, tasks, given, instead)
+
+
+def _checked(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> Route:
+    """Return the route with memory to merge output in, if the join can do without that."""
+    merged_bytes = min(_MOST_MERGED_BYTES, int(route.share_bytes * _MERGED_PART))
+    for tried in (replace(route, merged_bytes=merged_bytes), route):
+        try:
+            check_share(algorithm, relation, spec, tried.join_bytes, whole=route.is_local)
+            return tried
+        except BudgetError as error:
+            refusal = error
+    raise route.explained(refusal) from None
