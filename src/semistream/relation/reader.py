@@ -442,4 +442,5 @@ def _code_offsets(rows: NDArray[np.int64], hot_pages: int) -> NDArray[np.int64]:
     [72, 0, 40]
     """
     rolled = np.roll(rows, -hot_pages)
-    return np.roll((np.cumsum(rolled) - rolled) * CODE_BYTES, hot_pages)
+    offsets = (np.cumsum(rolled) - rolled) * CODE_BYTES
+    return np.roll(offsets, hot_pages)
