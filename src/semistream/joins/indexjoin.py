@@ -30,7 +30,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from semistream.budget.rowsizes import ARENA_SLACK, Widths, variable_columns
+from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.budget.sizes import Sizes
 from semistream.joins import indexwindow_kernels as kernels
@@ -79,7 +79,7 @@ class IndexJoin(WindowedJoin):
         self._window = IndexWindow(
             self._sizing.stored_schema,
             settings.waiting_tuples,
-            self._widened(widths, settings.waiting_tuples),
+            self._widened(widths, settings.waiting_tuples, self._window_memory),
             self._sizing.implied,
             self._index,
             settings.output_rows,
@@ -93,17 +93,6 @@ class IndexJoin(WindowedJoin):
             self._reserve("pinned pages", sizes.pinned_bytes(count))
             about = (self._reader, self._read_columns, self._index, count)
             self._front = PinnedPages(*about, self.telemetry)
-
-    def _widened(self, widths: Widths, tuples: int) -> Widths:
-        """Return larger widths for a window that is small by choice, so that wide rows fit too."""
-        spare = self._spare_bytes
-        variable = variable_columns(self._spec.stream_schema)
-        share = spare / (len(variable) * tuples * ARENA_SLACK) if variable else 0.0
-        if share < 1:
-            return widths
-        self._window_memory.resize(self._window_memory.size_bytes + spare)
-        average = [size + share * (i in variable) for i, size in enumerate(widths.average)]
-        return Widths(tuple(average), widths.widest)
 
     def _iterate(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """New tuples enter, and pages are read whose tuples are resolved and leave."""

@@ -81,7 +81,7 @@ class LookUpJoin(StreamJoin):
         buffers = (settings.input_bytes, settings.output_rows, settings.output_bytes)
         self._reserve_buffers(stream, *buffers)
         self._reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
-        self._reserve("window", sizes.window_bytes(settings.places))
+        window = self._reserve("window", sizes.window_bytes(settings.places))
         self._reserve("page index", PageIndex.size_bytes(reader))
         self._index = PageIndex(reader)
         codes_bytes, rows_bytes = planned_shares(
@@ -91,6 +91,7 @@ class LookUpJoin(StreamJoin):
         self._codes = PlannedReads(reader, codes_bytes, timer)
         self._rows = PlannedReads(reader, rows_bytes, timer)
         self._columns = [PlannedColumn(reader, name, self._rows) for name in self._read_columns]
+        widths = self._widened(widths, settings.places, window)
         about = (self._sizing.stored_schema, settings.places, widths, self._sizing.implied)
         self._window = LookUpWindow(*about)
         self._pairs = np.empty((2, settings.output_rows), np.int64)

@@ -28,6 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from semistream.budget.rowsizes import ARENA_SLACK, Widths, variable_columns
 from semistream.budget.rules import BudgetRules, Settings
 from semistream.budget.sizes import Sizes
 from semistream.budget.sizing import Sizing
@@ -183,6 +184,17 @@ class StreamJoin(ABC):
         reservation = self.ledger.reserve(holder, size_bytes)
         self._reservations.append(reservation)
         return reservation
+
+    def _widened(self, widths: Widths, tuples: int, window: Reservation) -> Widths:
+        """Return larger widths for a window that is small by choice, so that wide rows fit too."""
+        spare = self._spare_bytes
+        variable = variable_columns(self._spec.stream_schema)
+        share = spare / (len(variable) * tuples * ARENA_SLACK) if variable else 0.0
+        if share < 1:
+            return widths
+        window.resize(window.size_bytes + spare)
+        average = [size + share * (i in variable) for i, size in enumerate(widths.average)]
+        return Widths(tuple(average), widths.widest)
 
     def _reserve_first_buffers(self) -> None:
         """Reserve input and output for the time before there is a row to size all else by.

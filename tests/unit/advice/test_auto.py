@@ -117,12 +117,14 @@ def test_with_a_rate_less_memory_is_taken(relation: ss.Relation, table: pa.Table
     assert peaks[1] == 1_500_000
 
 
-def test_resident_where_it_fits(relation: ss.Relation) -> None:
-    operator, batches = prepare(stream(1.0, 1_000).to_batches(), relation, memory="64MB")
+@pytest.mark.parametrize(("rows", "expected"), [(100, "lookup"), (100_000, "resident")])
+def test_resident_where_it_fits(relation: ss.Relation, rows: int, expected: str) -> None:
+    """But for a few rows: to look them up takes less time than to load R."""
+    operator, batches = prepare(stream(1.0, rows).to_batches(), relation, memory="64MB")
     assert operator is not None
     list(operator.join(batches))
     assert isinstance(operator, SelfTuningJoin)
-    assert operator.changes[0].algorithm == "resident"
+    assert operator.changes[0].algorithm == expected
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[None]:

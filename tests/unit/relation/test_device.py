@@ -93,7 +93,8 @@ def test_ways_of_reading_give_the_same_rows(
             assert operator.ledger.peak_bytes <= 300_000
             assert device.waited_s > 0
             bytes_read[whole_pages, read_ahead] = operator.telemetry.bytes_read
-    assert bytes_read[True, False] > bytes_read[False, False]
+    if algorithm != "lookup":  # it reads what it needs in any case
+        assert bytes_read[True, False] > bytes_read[False, False]
 
 
 def test_a_run_on_an_emulated_device_can_be_repeated(
