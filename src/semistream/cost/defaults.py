@@ -15,7 +15,7 @@ _IO = IoCurve(
 _WINDOWS = ((75_000, 16, 3, 2.3), (260_000, 19, 2, 4.9), (960_000, 24, 2, 16.4))
 _INDEX_WINDOWS = ((65_000, 28, 16), (220_000, 35, 23), (835_000, 46, 29))
 _READ_NS = 5
-REQUESTS = RequestCosts(2e-6, 1 / 8e9)
+REQUESTS = RequestCosts(2.4e-6, 1 / 6e9)
 _USUAL_STREAM_COLUMNS = 3
 
 
@@ -37,7 +37,9 @@ def default_factors(stream_columns: float, added_columns: float) -> CostFactors:
         steps(n, 135 + 10 * added, 112, append=a * wide, expire=e, probe=22, output=index_output)
         for n, a, e in _INDEX_WINDOWS
     )
-    look_up = steps(1, 400 + 25 * added, 0, append=8 * wide, probe=50, output=15 * wide + 9 * added)
+    look_up = steps(
+        1, 400 + 25 * added, 0, append=8 * wide, probe=80, output=30 * wide + 20 * added
+    )
     front = FrontCosts(1, 25e-9, 1e-9 * (14 * wide + 4 * added), 1e-9 * (45 + 3 * added))
     pinned = FrontCosts(1, 30e-9, 1e-9 * (20 * wide + 8 * added))
     resident_s = 1e-9 * (_READ_NS + 25 + 14 * wide + 4 * added)
