@@ -66,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.grid", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few points only, to try it out")
     parser.add_argument("--relation-rows", type=int, help="only this size of R")
-    parser.add_argument("--columns", type=int, help="only so many columns")
+    parser.add_argument("--columns", type=int, help="only this number of columns")
     parser.add_argument("--share", type=float, help="only this share of R")
     parser.add_argument("--exponent", type=float, help="only this skew")
     parser.add_argument("--stream-rows", type=int, help="only streams of this length")

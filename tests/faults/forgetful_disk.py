@@ -117,10 +117,6 @@ class ForgetfulDisk(Disk):
         """Refuse the first request: each is then made by `preadv`."""
         return 0
 
-    def read_values(self, fd: int, *about: object) -> int:
-        """Refuse the first value: each is then read by `preadv`."""
-        return 0
-
     def write(self, fd: int, data: memoryview) -> int:
         node = self._file("write", fd)
         piece = bytes(data[:1] if self._is_short() else data)

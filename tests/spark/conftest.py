@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tests.spark.pipelines import Pipeline
 from tests.spark.services import JVM_FOR_SHORT_LIVES, PATIENCE_SECONDS
 
 
@@ -42,3 +45,13 @@ def _stop_jvm() -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
+    return Pipeline(spark, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def products() -> pa.Table:
+    return pa.table({"k": [i % 100 for i in range(160)], "v": [f"v{i}" for i in range(160)]})

@@ -20,7 +20,7 @@ ROW_BYTES = 8
 
 
 def pieces(*counts: int) -> list[pa.RecordBatch]:
-    """Pieces of so many rows, numbered on."""
+    """Pieces of these numbers of rows; the values go on from piece to piece."""
     first, made = 0, []
     for count in counts:
         made.append(pa.record_batch({"n": pa.array(range(first, first + count), pa.int64())}))

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import boto3
 import pyarrow as pa
@@ -21,28 +20,18 @@ from semistream.spark.routing import Given, Route, choose_route
 from semistream.spec import JoinSpec, resolve
 from semistream.testing import nested_loop_join, same_rows
 from tests.spark.frames import SPARK_HOW, from_arrow, spark_join
-from tests.spark.test_enrich import workload
-from tests.spark.test_streaming import (
+from tests.spark.pipelines import (
     FILES,
     ROWS_PER_FILE,
     Pipeline,
     observed,
     total,
 )
+from tests.spark.test_enrich import workload
 
 MEMORY_BYTES = 8_000_000
 PARTITIONS = 8
 TWO_CORES = Cores(2)
-
-
-@pytest.fixture
-def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
-    return Pipeline(spark, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def products() -> pa.Table:
-    return pa.table({"k": [i % 100 for i in range(160)], "v": [f"v{i}" for i in range(160)]})
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +47,7 @@ def spec(relation: ss.Relation) -> JoinSpec:
 
 
 def sales(spark: SparkSession, tasks: int) -> DataFrame:
-    """Each key three times, some unknown, some null, in so many tasks, one of them empty."""
+    """Each key three times, some unknown, some null, in `tasks` tasks, one of them empty."""
     key = "if(id % 13 = 0, null, id % 120)"
     rows = spark.range(0, 360, 1, tasks).selectExpr(f"{key} as k", "cast(id as int) as q")
     return rows.filter(F.spark_partition_id() != 1)

@@ -1,110 +1,37 @@
 """`enrich` on streams: every row exactly once, through restarts, with its telemetry."""
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
 import semistream as ss
 from semistream.joins.telemetry import Telemetry
 from semistream.testing import nested_loop_join, same_rows
+from tests.spark.pipelines import (
+    FILES,
+    PATIENCE_SECONDS,
+    ROWS_PER_FILE,
+    Pipeline,
+    observed,
+    total,
+)
 
-FILES = 3
-ROWS_PER_FILE = 120
-SCHEMA = "k long, q int, at timestamp"
 MEMORY_BYTES = 600_000
-PATIENCE_SECONDS = 120
-
-
-def sales(files: range) -> list[pa.Table]:
-    """One table per file: duplicates, nulls, keys that the relation lacks; q numbers the rows."""
-    tables = []
-    for number in files:
-        rng = np.random.default_rng(number)
-        keys = rng.integers(0, 150, ROWS_PER_FILE)
-        q = np.arange(ROWS_PER_FILE) + number * ROWS_PER_FILE
-        columns = {
-            "k": pa.array(keys, pa.int64(), mask=rng.random(ROWS_PER_FILE) < 0.1),
-            "q": pa.array(q, pa.int32()),
-            "at": pa.array(q * 1_000_000, pa.timestamp("us", "UTC")),
-        }
-        tables.append(pa.table(columns))
-    return tables
-
-
-class Pipeline:
-    """A folder that files arrive in, and a query from it through `enrich` to another folder."""
-
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self.spark = spark
-        self.folder = folder
-        self.arrived: list[pa.Table] = []
-        (folder / "in").mkdir()
-        self.arrive(range(FILES))
-
-    def arrive(self, files: range) -> None:
-        for number, table in zip(files, sales(files), strict=True):
-            path = self.folder / "in" / f"{number:03d}.parquet"
-            pq.write_table(table, path)
-            os.utime(path, (1_700_000_000 + number,) * 2)  # Spark takes the oldest file first
-            self.arrived.append(table)
-
-    def source(self) -> DataFrame:
-        reader = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
-        return reader.parquet(str(self.folder / "in"))
-
-    def start(self, frame: DataFrame) -> StreamingQuery:
-        writer = frame.writeStream.format("parquet").option("path", str(self.folder / "out"))
-        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
-        return writer.trigger(availableNow=True).start()
-
-    def run(self, frame: DataFrame) -> StreamingQuery:
-        query = self.start(frame)
-        assert query.awaitTermination(PATIENCE_SECONDS)
-        return query
-
-    def written(self) -> pa.Table:
-        return self.spark.read.parquet(str(self.folder / "out")).toArrow()
-
-    def expected(self, table: pa.Table, how: str = "left") -> pa.Table:
-        return nested_loop_join(pa.concat_tables(self.arrived), table, on="k", how=how)
-
-
-@pytest.fixture
-def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
-    return Pipeline(spark, tmp_path)
-
-
-@pytest.fixture(scope="module")
-def products() -> pa.Table:
-    return pa.table({"k": [i % 100 for i in range(160)], "v": [f"v{i}" for i in range(160)]})
 
 
 @pytest.fixture(scope="module")
 def relation(products: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> ss.Relation:
     folder = tmp_path_factory.mktemp("products") / "products.rel"
     return ss.build_relation(products, folder, key="k", partitions=2, page_size=256)
-
-
-def observed(query: StreamingQuery, name: str) -> list[dict[str, int]]:
-    """Return the counters of every micro-batch that had rows."""
-    batches = [p for p in query.recentProgress if p.numInputRows]
-    return [p.observedMetrics[name].asDict() for p in batches]
-
-
-def total(metrics: list[dict[str, int]], counter: str) -> int:
-    return sum(m[counter] for m in metrics)
 
 
 def wait_for(condition: Callable[[], bool], query: StreamingQuery) -> None:

@@ -178,5 +178,5 @@ class Advisor:
 
 
 def are_few(stream_rows: int, page_count: int) -> bool:
-    """Return whether look-ups are best for a stream of so many rows, whatever its demand."""
+    """Return whether a stream is short enough for look-ups to be best, whatever its demand."""
     return stream_rows < _FEW_PER_PAGE * page_count

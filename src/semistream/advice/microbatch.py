@@ -62,7 +62,7 @@ class BatchModel:
         self._budget_bytes, self._tasks = budget_bytes, tasks
 
     def explain(self, rows: int) -> MicroBatch:
-        """Return the predictions for a micro-batch of so many rows."""
+        """Return the predictions for a micro-batch of `rows` rows."""
         conditions, advisor = self._with_rows(rows), self._advisor
         fits = advisor.fits(self._budget_bytes)
         found = [self._row(option) for option in self._ranked(conditions, list(MODELS))]
@@ -165,7 +165,7 @@ def _worth_showing(batch: MicroBatch) -> list[str]:
 
 
 def _resized(sizes: Sizes, pages: int) -> Sizes:
-    """Return the sizes for an R of so many pages like those of this one."""
+    """Return the sizes for an R of `pages` pages that are like those of this one."""
     known = sizes.page_count
 
     def scaled(size_of: Callable[[int], int]) -> Callable[[int], int]:

@@ -79,7 +79,7 @@ class Tuner:
         return demand_of(codes, self._reader, self.page_index)
 
     def for_few(self, stream_rows: int) -> Chosen | None:
-        """Return look-ups if a stream has only so few rows that nothing reads less than they do.
+        """Return look-ups if the stream is so short that nothing reads less than they do.
 
         Then no other algorithm has to be considered, and the demand need not be known. None for
         longer streams.
@@ -97,7 +97,7 @@ class Tuner:
         return Chosen(self._budget_bytes, Option(LOOK_UP, tuned), None, stream_rows=stream_rows)
 
     def best(self, demand: Demand, rate: float | None, stream_rows: int | None = None) -> Chosen:
-        """Return the best choice for a demand, and for a stream of so many rows if that is known.
+        """Return the best choice for a demand, and for the length of the stream if that is known.
 
         With a rate, it uses the least memory that holds it.
         """

@@ -33,8 +33,8 @@ def arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
 def planned_shares(reader: PageReader, columns: Sequence[str], pages: int) -> tuple[int, int]:
     """Return the sizes of the buffers of look-ups, for the key codes and the columns of `pages`.
 
-    More than `MOST_PLANNED_BYTES` each would not fit the processor's cache; where requests are
-    expensive, a few of the gaps that are read along must. A page must always fit.
+    Each is at most `MOST_PLANNED_BYTES`, which fits the processor's cache, or more where requests
+    are expensive, so that a few of the gaps between pages fit too. A page always fits.
     """
     most_bytes = max(MOST_PLANNED_BYTES, _GAPS_IN_BUFFER * reader.most_gap_bytes)
     parts = [CODES, *parts_of(reader.manifest, columns)]

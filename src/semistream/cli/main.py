@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
         code = int(arguments.run(arguments))
-        sys.stdout.flush()  # here, where it is known what to do if nobody reads
+        sys.stdout.flush()  # here, so that a closed pipe is reported below
         return code
     except SemistreamError as error:
         print(f"semistream: {error}", file=sys.stderr)

@@ -130,13 +130,13 @@ class Conditions:
         return float(np.average(seconds, weights=loads.often)), size_bytes
 
     def _most_gap_pages(self, size: float) -> int:
-        """Return how many pages of a part are read along rather than left out."""
+        """Return how many pages of a part are read rather than skipped."""
         return int(
             min(self.layout.page_count, self.factors.planned.most_gap_bytes / max(1.0, size))
         )
 
     def requested_pages(self, tuples: float) -> float:
-        """Return how many different pages so many tuples request."""
+        """Return how many different pages `tuples` tuples request."""
         return float(-np.expm1(-tuples * self.page_shares).sum())
 
 
@@ -183,7 +183,7 @@ class Loads:
     def runs(self, most_gap: int) -> tuple[Floats, Floats]:
         """Return for each load the number of runs of pages that are fetched, and of pages in them.
 
-        Pages without a match are read along where at most G = `most_gap` of them lie between two
+        Pages without a match are read as well where at most G = `most_gap` of them lie between two
         with one. So a run starts at page j if that has a match and the G + 1 pages before have
         none; its end is found in the same way, and the pages between are those of the run. Pages
         are independent of each other, but for the one that the load is made for: with v_j for the
@@ -239,13 +239,12 @@ def planned_io(
     buffer_pages: float = inf,
     pieces: float = 1.0,
 ) -> tuple[float, float]:
-    """Return what a read plan for so many pages costs, and its bytes; they are spread evenly.
+    """Return the seconds and the bytes of a read plan for `pages` pages that are spread evenly.
 
     With the share q of the pages requested, a gap of k pages has the probability q·(1 − q)^k; up to
-    G pages, it is read along. What is requested goes through a buffer of `buffer_pages` pages, a
-    request for each time that it is filled, which continues where the one before ended if no gap
-    lies between. Output is made in `pieces`, so columns are read in so many turns, and codes
-    between them.
+    G pages, it is read as well. What is requested goes through a buffer of `buffer_pages` pages:
+    each time that it is filled costs a request, without a seek if no gap lies before it. Columns
+    are read once for each of the output's `pieces`, and codes between them.
     """
     if not pages:
         return 0.0, 0.0

@@ -20,7 +20,7 @@ _USUAL_STREAM_COLUMNS = 3
 
 
 def default_factors(stream_columns: float, added_columns: float) -> CostFactors:
-    """Return the factors for rows of so many columns; one of texts counts as three."""
+    """Return the factors for these numbers of columns; a column of texts counts as three."""
     added, wide = added_columns, stream_columns / _USUAL_STREAM_COLUMNS
 
     def steps(rows: int, loop_us: float, entry_us: float, **nanoseconds: float) -> StepCosts:

@@ -32,7 +32,7 @@ def loop_over(
     pages: float,
     match_share: float = 1.0,
 ) -> Prediction:
-    """Return what a loop over so many tuples costs, which request so many pages."""
+    """Return what a loop over `tuples` tuples costs that request `pages` pages."""
     step = at_size(factors.look_up, tuples)
     matches = match_share * tuples
     pieces = max(1.0, matches / settings.output_rows)

@@ -59,7 +59,7 @@ class Prediction:
         return self.pages_per_loop / self.loop_s if self.loop_s else float("inf")
 
     def work(self, loops: float) -> Work:
-        """Return what so many loops take."""
+        """Return what `loops` loops take."""
         return Work(loops * self.loop_s, loops * self.pages_per_loop, loops * self.bytes_per_loop)
 
     def waiting_s(self, arrival_rate: float) -> float:

@@ -9,7 +9,7 @@
 `load` reads only the key codes of the pages, 8 bytes a row: of all b pages in a scan, of those on
 which tuples wait where the join knows them. The columns that the join adds are read when rows have
 matched, just for the pages on which they lie, one column at a time into one arena that all columns
-share. Pages between are read along where another request would cost more (`pagereads.py`). So a
+share. Pages between are read as well where another request would cost more (`pagereads.py`). So a
 scan of R costs the bytes of its keys plus the bytes of what was hit, and the buffer holds the codes
 and the widest column of b pages, never whole rows.
 
@@ -90,8 +90,8 @@ class DiskBuffer:
     def load(self, first: int, last: int, requested: NDArray[np.int64] | None = None) -> int:
         """Bring in the key codes of pages ``first … last - 1``; return how many pages were read.
 
-        If it is known which of them are requested, only these are read, and what costs less to
-        read along than to leave out.
+        If it is known which of them are requested, only these are read, and the gaps between
+        them that cost less than another request.
         """
         bounds = self._reader.row_bounds
         self._first, self._last = first, last

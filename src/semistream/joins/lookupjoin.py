@@ -1,7 +1,7 @@
-"""Look-ups in the order of R: a window of tuples, sorted by page, finds its rows where they lie.
+"""Look-ups in the order of R: a window of tuples is sorted by page, and only these pages are read.
 
-Ours; no paper has it. It is what a micro-batch needs: tuples that are all there, and an R that is
-on a local disk or in its page cache.
+Ours; no paper has it. It is for micro-batches: all tuples are there at once, and they request only
+a part of R.
 
 ::
 
@@ -13,25 +13,25 @@ Algorithm, one iteration:
 
 1. tuples enter until the window is full or the stream has no more for now;
 2. the page of each is found through the index, and the tuples are sorted by page;
-3. the key codes of these pages come into view in the order of R (`relation/readplan.py`), and each
+3. the key codes of these pages are read in the order of R (`relation/readplan.py`), and each
    tuple's code is searched for on its page;
 4. the rows that matched are gathered, one column after the other, in the same order; all tuples
    leave, match or no match.
 
-Only what matches is read: the cost of n tuples is that of n rows, whatever the size of R, until
-there are so many that all of R's pages are requested. Nothing has to warm up.
+Only requested pages are read. So the cost of n tuples does not depend on the size of R, until n is
+so large that all of R's pages are requested. Nothing has to warm up.
 
 *Duplicate keys in R*: a tuple is searched for on its page and on each page after it that begins
 with its code.
 
-Invariants: every tuple leaves in the iteration after it entered; no page is read twice in one, but
-where the keys of a tuple run over more pages than there are places for requests.
+Invariants: every tuple leaves in the iteration in which it entered. In one iteration the codes of a
+page are read once, unless the tuples have more requests than the window has places.
 
-Memory: `semistream.budget.indexjoin`, with the buffers and windows of the read plan as the disk
-buffer. Cost: `semistream.cost.lookup`.
+Memory: `semistream.budget.lookup`; the disk buffer is the two buffers of the read plan. Cost:
+`semistream.cost.lookup`.
 
 Degenerate cases: a window of one tuple is INLJ; on a device where a request is expensive, gaps are
-read along, until the whole of R is read in the order of a scan.
+read as well, until all of R is read as by a scan.
 """
 
 from collections.abc import Iterator

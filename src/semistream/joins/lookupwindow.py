@@ -3,7 +3,8 @@
 Slots are filled in the order of arrival and are all given back at once, so there is no hash table
 and no queue.
 
-Memory per tuple: code 8, match flag 1, page 8, requests `REQUEST_BYTES`, and the row.
+Memory per tuple: code 8 and a copy of it, match flag 1, page 8, the row; and its request, 72 bytes
+(`semistream.budget.tuplesizes`).
 """
 
 from collections.abc import Iterator

@@ -7,8 +7,8 @@
     requests      ██                  ████████████           one for each, or one for all close by
 
 Two pages share a request if reading what lies between them costs less than another request on the
-device (`Reading.most_gap_bytes`). A gap is counted in bytes of the part: of narrow columns more
-pages are read along than of wide ones. All requests for a part of one file are made in one native
+device (`Reading.most_gap_bytes`). A gap is counted in bytes of the part, so in narrow columns it
+may have more pages than in wide ones. All requests for a part of one file are made in one native
 call where the file is local.
 
 So a row is always at the same place of a load, whatever was read of it; what was not requested is

@@ -1,11 +1,11 @@
-"""Rows of R that are copied out where they lie, by the read plan: nothing around them is copied.
+"""Rows of R that the read plan fetches: only the parts, or the values, that they lie in.
 
 ::
 
     rows ──► their pages ──► views of one part after the other ──► new arrays
 
-Rows must not go back to an earlier page. Memory: the buffer and the windows of the read plan; of
-each row 24 bytes for its page and place, and what is gathered, which belongs to the output buffer.
+Rows must not go back to an earlier page. Memory: the buffer of the read plan; of each row 24 bytes
+for its page and place, and what is gathered, which belongs to the output buffer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from semistream.budget.rowsizes import NESTED_COPIES
 from semistream.columns import (
     Encoding,
+    concatenate,
     encoding_of,
     join_bytes,
     join_fixed,
@@ -64,9 +65,10 @@ class PlannedColumn:
         """Return the size in bytes of a copy of each of some rows' nested values."""
         sizes = np.zeros(len(rows.rows), np.int64)
         for which, messages, page, row in self._messages(rows):
-            for i, message in messages.items():
-                here = page == i
-                sizes[which][here] = NESTED_COPIES * value_sizes(message)[row[here]]
+            ends = np.cumsum([len(message) for message in messages.values()])
+            every = np.concatenate([value_sizes(message) for message in messages.values()])
+            before = np.append(0, ends)[page]  # rows on the pages before each row's
+            sizes[which] = NESTED_COPIES * every[before + row]
         return sizes
 
     def gather(self, rows: RowsByPage) -> pa.Array:
@@ -76,7 +78,7 @@ class PlannedColumn:
                 gather_from_chunks(self._dtype, messages, page, row)
                 for _, messages, page, row in self._messages(rows)
             ]
-            return pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)
+            return pieces[0] if len(pieces) == 1 else concatenate(pieces)
         if self._is_code:
             codes = self._reads.values(CODES, CODE_BYTES, rows).view(np.int64)
             return join_fixed(pa.int64(), codes, None).cast(self._dtype)

@@ -43,7 +43,7 @@ class Reading:
     uncached: bool = False
 
     def most_gap_bytes(self, is_local: bool) -> int:
-        """Return how many bytes are read along because another request would cost more."""
+        """Return how many bytes are read as well because another request would cost more."""
         if self.device is not None:
             seek_s, request_s, bytes_per_s = self.device.costs
             return int((seek_s + request_s) * bytes_per_s)

@@ -15,12 +15,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.relation.read_kernels import read_requests, read_values
+from semistream.relation.read_kernels import read_requests
 
 _KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -66,10 +66,6 @@ class Disk:
         with Path(path).open("rb") as file:
             return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 
-    def read_values(self, descriptor: int, *about: Any) -> int:
-        """Read single values; return which failed first, or -1."""
-        return int(read_values(descriptor, *about))
-
     def stat(self, path: str) -> Entry:
         """Return the entry of a file or folder."""
         return _entry(os.path.basename(path), os.stat(path))  # noqa: PTH116, PTH119
@@ -110,20 +106,6 @@ class RequestFile(ABC):
             for offset, size, place in requests.T.tolist()
         )
 
-    def read_values(
-        self,
-        offsets: NDArray[np.int64],
-        first: int,
-        indexes: NDArray[np.int64],
-        in_page: NDArray[np.int64],
-        width: int,
-        out: NDArray[np.uint8],
-    ) -> bool:
-        """Read single values, a request for each."""
-        starts = offsets[indexes - first] + in_page * width
-        requests = np.stack([starts, np.full(len(starts), width), width * np.arange(len(starts))])
-        return self.read_all(requests, out)
-
 
 class LocalPageFile(RequestFile):
     """A local file, read by ``preadv`` without a copy in between."""
@@ -154,27 +136,17 @@ class LocalPageFile(RequestFile):
         failed = self._disk.read_requests(self._planned_descriptor(), requests, out)
         return failed < 0 or super().read_all(requests[:, failed:], out)
 
-    def read_values(
-        self,
-        offsets: NDArray[np.int64],
-        first: int,
-        indexes: NDArray[np.int64],
-        in_page: NDArray[np.int64],
-        width: int,
-        out: NDArray[np.uint8],
-    ) -> bool:
-        """Read single values in one native loop; if one fails, all are repeated to find out why."""
-        about = (offsets, first, indexes, in_page, width, out)
-        failed = self._disk.read_values(self._planned_descriptor(), *about)
-        return failed < 0 or super().read_values(*about)
-
     def _planned_descriptor(self) -> int:
-        """Return a descriptor for planned reads: all that is needed is requested, nothing more.
+        """Return a descriptor for planned reads, without the kernel's read-ahead.
 
-        With the other one the kernel would read ahead of each request, megabytes of it.
+        With read-ahead the kernel would read megabytes around each request. If there can be no
+        second descriptor, the first one serves: only speed depends on it.
         """
         if self._planned_fd < 0:
-            self._planned_fd = self._disk.open(self._path, os.O_RDONLY)
+            try:
+                self._planned_fd = self._disk.open(self._path, os.O_RDONLY)
+            except OSError:  # too many files are open, or this one was deleted meanwhile
+                return self._fd
             self._hint(0, 0, os.POSIX_FADV_RANDOM, self._planned_fd)
         return self._planned_fd
 

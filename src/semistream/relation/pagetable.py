@@ -149,7 +149,8 @@ class StoredColumns:
 def read_columns(store: Store, path: str, checksum: int, names: Sequence[str]) -> StoredColumns:
     """Return columns of an Arrow file whose bytes have this CRC-32; `ValueError` if they do not."""
     size_bytes = _size_bytes(store, path)
-    if size_bytes <= _WHOLE_BYTES or not store.is_local:
+    mapped = None if size_bytes <= _WHOLE_BYTES else store.map(path)
+    if mapped is None:
         content = store.read(path)
         _compare(zlib.crc32(content), checksum)
         return StoredColumns(content, names)
@@ -162,7 +163,7 @@ def read_columns(store: Store, path: str, checksum: int, names: Sequence[str]) -
         _compared[store.path(path), checksum] = None
         while len(_compared) > _MOST_COMPARED:
             _compared.popitem(last=False)
-    return StoredColumns(store.map(path), names)
+    return StoredColumns(mapped, names)
 
 
 def _size_bytes(store: Store, path: str) -> int:

@@ -124,34 +124,8 @@ def _announce(descriptor, offset, size):
     _fadvise(types.int32(descriptor), offset, types.int64(size), types.int32(_WILL_NEED))
 
 
-@njit(cache=True, nogil=True)
-def read_values(descriptor, offsets, first, indexes, in_page, width, out):
-    """Read single values of a fixed width; return the first that failed, or -1.
-
-    `offsets` are those of the pages in the file, from index `first` on.
-    """
-    base = out.ctypes.data
-    vector = np.empty(2, np.uint64)
-    missing = np.empty(len(indexes), np.int32)
-    count = 0
-    for i in range(len(indexes)):
-        offset = offsets[indexes[i] - first] + in_page[i] * width
-        if _read_at_once(descriptor, base + i * width, width, offset, vector) != width:
-            missing[count] = i
-            count += 1
-    for start in range(0, count, _ANNOUNCED):
-        some = missing[start : min(count, start + _ANNOUNCED)]
-        for i in some:
-            _announce(descriptor, offsets[indexes[i] - first] + in_page[i] * width, width)
-        for i in some:
-            offset = offsets[indexes[i] - first] + in_page[i] * width
-            if _read(descriptor, base + i * width, width, offset) != width:
-                return i
-    return -1
-
-
 @njit(cache=True)
-def pages_of_rows(rows, row_bounds, pages, indexes, in_page):
+def locate_rows(rows, row_bounds, pages, indexes, in_page):
     """Find the pages of some rows; return how many pages they lie on.
 
     Writes each page once to `pages`, and of each row which of these it is on and where on it. Rows

@@ -16,7 +16,6 @@ needed columns of the page table.
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -232,7 +231,7 @@ class PageReader:
 
     @property
     def most_gap_bytes(self) -> int:
-        """How many bytes between two parts are read along rather than left out."""
+        """How many bytes between two parts are read rather than skipped."""
         return self.reading.most_gap_bytes(self._store.is_local)
 
     def part(self, name: str) -> Part | None:
@@ -256,16 +255,6 @@ class PageReader:
         if not complete:
             self._report_damage(part.name, page)
 
-    def read_values(self, part: Part, page: int, *about: Any) -> None:
-        """Read single values from the file of a page; see `PageFile.read_values`."""
-        file_index = int(self._file_index[page])
-        try:
-            complete = self._file(file_index, part.name).read_values(*about)
-        except OSError as error:
-            raise self._failure(file_index, part.name, error) from error
-        if not complete:
-            self._report_damage(part.name, page)
-
     def check_pages(
         self,
         part: Part,
@@ -277,10 +266,6 @@ class PageReader:
         damaged = part.first_damaged(pages, data, starts)
         if damaged is not None:
             self._report_damage(part.name, damaged)
-
-    def announce_bytes(self, part: Part, page: int, offset: int, size: int) -> None:
-        """Say that bytes of the file of a page will be read soon."""
-        self._file(int(self._file_index[page]), part.name).announce(offset, size)
 
     def announce(self, name: str, first: int, last: int) -> None:
         """Say that a part of pages ``first … last - 1`` will be read soon."""

@@ -1,18 +1,18 @@
-"""The read plan: what is requested of R comes into view, in the requests that cost least.
+"""The read plan: parts of pages and values of rows, read by the requests that cost least.
 
 What a join needs is known before it is read: first the key codes of the pages on which its tuples
 may match, then columns of the rows that did. A plan turns such a list of pages, or of rows, into
 requests, by what one costs on the device (`Reading.most_gap_bytes`):
 
 =====================  ==========================================================================
-pages close by         one request for all of them; the gaps between them are read along
+pages close together   one request for all of them; the gaps between them are read as well
 pages far apart        a request for each
 rows far apart         a request for each value, if the file is local and was checked before
 =====================  ==========================================================================
 
 Requests are made in one native loop where the file is local. They go into a buffer that fits the
 processor's cache, so what was just read is searched or copied from there. (Mapping the files into
-memory instead was tried, and lost: see docs/decisions.md.) A part of a page is compared with its
+memory was slower: see docs/decisions.md.) A part of a page is compared with its
 checksum the first time this process sees it.
 
 Memory: the buffer, and for each page requested its place in it and its request, 40 bytes.
@@ -32,8 +32,6 @@ from semistream.relation.reader import PageReader
 # Single values are read if the rows are fewer than this on each page: a request for a page's whole
 # part costs about as much as this many for values of it.
 _MOST_VALUES_PER_PAGE = 1.5
-_LONG_REQUEST_BYTES = 64 << 10
-_VIEWS_AHEAD = 4  # that the device works on while one is computed with
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,11 @@ class PlannedReads:
         self,
         reader: PageReader,
         buffer_bytes: int,
-        timer: AbstractContextManager[None] = nullcontext(),  # noqa: B008  (it has no state)
+        timer: AbstractContextManager[None] | None = None,
     ) -> None:
-        """Allocate the buffer; it must hold the largest part of a page. `timer` is on in reads."""
+        """Allocate the buffer; it must hold the largest part of a page. `timer` times the reads."""
         self.bytes_read = 0
-        self._timer = timer
+        self._timer = timer or nullcontext()
         self._reader = reader
         self._buffer = np.empty(buffer_bytes, np.uint8)
 
@@ -108,10 +106,11 @@ class PlannedReads:
         while first < len(rows.pages):
             last = self._reader.end_in_file(rows.pages, first)
             which, indexes, in_page = rows.within(first, last)
-            offsets = part.offsets[rows.pages[first:last]]
-            about = (offsets, first, indexes, in_page, width)
-            some = out[which.start * width : which.stop * width]
-            self._reader.read_values(part, int(rows.pages[first]), *about, some)
+            requests = np.empty((3, len(indexes)), np.int64)
+            requests[0] = part.offsets[rows.pages[indexes]] + width * in_page
+            requests[1] = width
+            requests[2] = width * np.arange(which.start, which.stop)
+            self._reader.read_requests(part, int(rows.pages[first]), requests, out)
             first = last
         self.bytes_read += out.nbytes
 
@@ -124,26 +123,10 @@ class PlannedReads:
         last, count = kernels.plan_requests(pages, first, *where, *room)
         assert last > first, "the buffer was sized too small for a page"
         requests, starts = requests[:, :count], starts[: last - first]
-        if last < len(pages) and self._reader.reads_values:
-            self._announce(part, pages[last:], int(requests[1].sum()) // count)
         self._reader.read_requests(part, int(pages[first]), requests, self._buffer)
         self._reader.check_pages(part, pages[first:last], self._buffer, starts)
         self.bytes_read += int(requests[1].sum())
         return View(first, last, self._buffer, starts)
-
-    def _announce(self, part: Part, pages: NDArray[np.int64], request_bytes: int) -> None:
-        """Let the device begin with what comes after this view, where requests are long.
-
-        Short ones are in flight together anyway.
-        """
-        if request_bytes < _LONG_REQUEST_BYTES:
-            return
-        start = int(part.offsets[pages[0]])
-        reach = start + _VIEWS_AHEAD * len(self._buffer)
-        last = int(np.searchsorted(part.offsets[pages], reach))
-        end = int(part.offsets[pages[max(0, last - 1)]])
-        if end > start:
-            self._reader.announce_bytes(part, int(pages[0]), start, end - start)
 
 
 class RowsByPage:
@@ -154,7 +137,7 @@ class RowsByPage:
         self.rows = rows
         pages, self._indexes, self._in_page = np.empty((3, len(rows)), np.int64)
         about = (row_bounds, pages, self._indexes, self._in_page)
-        self.pages = pages[: kernels.pages_of_rows(rows, *about)]
+        self.pages = pages[: kernels.locate_rows(rows, *about)]
 
     def within(self, first: int, last: int) -> tuple[slice, NDArray[np.int64], NDArray[np.int64]]:
         """Return which rows are on some of the pages: their page's index, and their place on it."""

@@ -56,18 +56,6 @@ class PageFile(Protocol):
         """Read (offset, size, place in `out`) requests; False if the file ends before one does."""
         ...
 
-    def read_values(
-        self,
-        offsets: NDArray[np.int64],
-        first: int,
-        indexes: NDArray[np.int64],
-        in_page: NDArray[np.int64],
-        width: int,
-        out: NDArray[np.uint8],
-    ) -> bool:
-        """Read single values: of pages at `offsets`, from index `first` on."""
-        ...
-
     def announce(self, offset: int, size: int) -> None:
         """Say that these bytes will be read soon; the device may begin."""
         ...
@@ -198,9 +186,9 @@ class Store(ABC):
     def read(self, name: str) -> bytes:
         """Return a whole (small) file."""
 
-    def map(self, name: str) -> mmap.mmap:
-        """Map a whole file into memory, to be read only; only where files are local."""
-        raise NotImplementedError(f"{self.path(name)} is not a local file")
+    def map(self, name: str) -> mmap.mmap | None:
+        """Map a whole file into memory, to be read only; None where files are not local."""
+        return None
 
     @abstractmethod
     def make_folder(self, name: str) -> None:

@@ -303,7 +303,7 @@ def _joined_schema(stream: DataFrame, spec: JoinSpec, case_sensitive: bool) -> S
 
 
 def _counters(tasks: int) -> list[Column]:
-    """Return the counters of a micro-batch, of which at most so many tasks run at once.
+    """Return the counters of a micro-batch, of which at most `tasks` tasks run at once.
 
     They are sums over all tasks. Of a peak it is what tasks that run at once can reach together.
     """
@@ -326,7 +326,7 @@ def _observe(joined: DataFrame, relation: Relation, counters: list[Column]) -> D
         try:
             observed = joined.observe(name if number == 1 else f"{name}#{number}", *counters)
             # A Connect session looks at the plan only if asked for a schema that it does not know.
-            assert observed.select(column(TELEMETRY_COLUMN)).schema
+            _ = observed.select(column(TELEMETRY_COLUMN)).schema
             return observed
         except AnalysisException as error:
             if error.getCondition() != "DUPLICATED_METRICS_NAME":

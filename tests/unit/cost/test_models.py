@@ -240,7 +240,7 @@ def test_a_load_with_most_of_the_stream_serves_its_slots_once() -> None:
 
 
 def work(bench: Bench, name: str, conditions: Conditions, rows: int | None) -> Prediction:
-    """Return what is predicted for a stream of so many rows, by the usual split."""
+    """Return what is predicted for a stream of `rows` rows, by the usual split."""
     sizes, budget = bench.advisor.sizes(name), bench.budget(0.1)
     return evaluate(MODELS[name], sizes, budget, replace(conditions, stream_rows=rows)).prediction
 

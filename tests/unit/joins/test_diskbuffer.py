@@ -131,7 +131,7 @@ def test_columns_are_read_as_the_device_costs(
 
 
 def test_devices_differ_as_their_costs_do(relation: ss.Relation) -> None:
-    """An SSD skips what a seeking disk and an object store read along."""
+    """An SSD skips what a seeking disk and an object store read as well."""
     work = {}
     for name in DEVICES:
         counted = Counted.on(relation, EmulatedDevice.named(name).shrunk(8), ["number"])
@@ -214,7 +214,7 @@ def test_a_load_for_one_page_reads_its_codes(
 
 
 INDEXED = ["inlj", "binlj", "hybridjoin", "xhybridjoin", "chybridjoin", "cbinlj"]
-NO_GAPS = EmulatedDevice("no overhead", 0.0, 1e9)  # nothing is ever read along
+NO_GAPS = EmulatedDevice("no overhead", 0.0, 1e9)  # nothing is ever read as well
 
 
 @settings(max_examples=30)

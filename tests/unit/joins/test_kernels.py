@@ -187,7 +187,7 @@ def test_pages_of_rows(rows: list[int], cuts: set[int], skip: int) -> None:
 def test_plan_in_place(
     cuts: set[int], skip: int, chosen: set[int], stretch: int, most_gap: int, unit: int
 ) -> None:
-    """Requested pages come to their places; short gaps are read along, others are left out."""
+    """Requested pages come to their places; short gaps are read as well, others are left out."""
     bounds = page_bounds(cuts, skip)
     page_count = len(bounds) - 1
     pages = codes_of(sorted(p for p in chosen if 1 <= p < page_count))

@@ -24,7 +24,7 @@ class KeyStream:
         self._spec, self._keys = spec, keys
 
     def endless(self, exponent: float, rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield batches of so many rows without end, always the same ones."""
+        """Yield batches of `rows` rows without end, always the same ones."""
         rng = np.random.default_rng(_SEED)
         schema, keys = self._spec.stream_schema, self._keys
         others = {
