@@ -82,10 +82,10 @@ class Tuner:
         """Return look-ups if the stream is so short that nothing reads less than they do.
 
         Then no other algorithm has to be considered, and the demand need not be known. None for
-        longer streams.
+        longer streams, and where requests are expensive: there, all of R may be read as well.
         """
         page_count = self._reader.page_count
-        if not are_few(stream_rows, page_count):
+        if not are_few(stream_rows, page_count) or not self._reader.reads_values:
             return None
         sizes, split = self._advisor.sizes(LOOK_UP), Split(most_tuples=stream_rows)
         settings, _ = MODELS[LOOK_UP].rules.settings(sizes, self._budget_bytes, split)

@@ -6,13 +6,13 @@
         + input_bytes + output_bytes + table_bytes
 
 The disk buffer is two buffers of the read plan, for key codes and for columns. They need not be
-larger than the processor's cache: the rest goes to the window, which needs no more places than the
-stream has rows.
+larger than the processor's cache, or than a few gaps on a device where requests are expensive. The
+rest goes to the window, which needs no more places than the stream has rows.
 """
 
 from semistream.budget.indexjoin import IndexJoinSettings, least_memory_bytes
 from semistream.budget.sizes import Sizes
-from semistream.budget.split import DISK_SHARE, USUAL, Spare, Split, too_small
+from semistream.budget.split import DISK_SHARE, USUAL, Spare, Split, most_pages, too_small
 
 
 def settings_for_budget(sizes: Sizes, budget_bytes: int, split: Split = USUAL) -> IndexJoinSettings:
@@ -21,7 +21,11 @@ def settings_for_budget(sizes: Sizes, budget_bytes: int, split: Split = USUAL) -
     if budget_bytes < least:
         raise too_small("lookup", sizes, budget_bytes, least, sizes.least_pages)
     spare = Spare.usual(sizes, budget_bytes)
-    pages = _pages(sizes, int(spare.size_bytes * DISK_SHARE))
+    disk_bytes = int(spare.size_bytes * DISK_SHARE)
+    if split.most_tuples is not None:  # what they leave free
+        window_bytes = sizes.window_base_bytes + split.most_tuples * sizes.tuple_bytes
+        disk_bytes = max(disk_bytes, spare.size_bytes - window_bytes)
+    pages = max(sizes.least_pages, most_pages(sizes, disk_bytes))
     tuples = spare.tuples_beside(sizes, sizes.disk_bytes(pages))
     if tuples < 1:
         spare, pages = Spare.tightest(sizes, budget_bytes), sizes.least_pages
@@ -29,12 +33,3 @@ def settings_for_budget(sizes: Sizes, budget_bytes: int, split: Split = USUAL) -
     if split.most_tuples is not None:
         tuples = min(tuples, max(1, split.most_tuples))
     return IndexJoinSettings(pages, tuples, *spare.buffers)
-
-
-def _pages(sizes: Sizes, size_bytes: int) -> int:
-    """Return how many pages the buffers are sized for: halved until they fit."""
-    full_bytes = sizes.disk_bytes(sizes.page_count)  # no larger ones are ever of use
-    pages = min(sizes.page_count, 1 + full_bytes // max(1, sizes.disk_bytes(1)))
-    while pages > sizes.least_pages and sizes.disk_bytes(pages) > size_bytes:
-        pages = max(sizes.least_pages, pages // 2)
-    return pages

@@ -11,7 +11,7 @@ from semistream.relation.writer import CODE_BYTES
 
 _ALIGN = 64
 MOST_PLANNED_BYTES = 1 << 21
-_GAPS_IN_BUFFER = 4
+_GAPS_IN_BUFFER = 16
 
 
 def disk_buffer_bytes(

@@ -20,6 +20,7 @@ class Model:
     rules: BudgetRules
     predict_back: _Predict  # a loop, while the stream goes on
     drain_back: _Drain  # tuples that all fit the window, until the last is resolved
+    empties_window: bool = False  # in each loop, whatever has arrived
 
     def predict(self, conditions: Conditions, settings: Settings, cached_rows: int) -> Prediction:
         """Return what a loop with these settings costs and serves, and the stream if it ends."""
@@ -27,11 +28,17 @@ class Model:
         rows = conditions.stream_rows
         if rows is None:
             return loop
-        # Tuples that fit the window are all there before the first is resolved: a front stage is
-        # empty until then. What comes after them is served at the rate of a stream that goes on.
-        waiting = min(rows, settings.places)
-        work = self.drain_back(conditions, settings, waiting)
-        work += loop.work((rows - waiting) / loop.tuples_per_loop)
+        if self.empties_window:
+            loops, left = divmod(rows, settings.places)
+            work = loop.work(loops)
+            if left:
+                work += self.drain_back(conditions, settings, left)
+        else:
+            # Tuples that fit the window are all there before the first is resolved: a front stage
+            # is empty until then. Those after them are served as in a stream that goes on.
+            waiting = min(rows, settings.places)
+            work = self.drain_back(conditions, settings, waiting)
+            work += loop.work(_loops(conditions, loop, rows - waiting, settings.places))
         return replace(
             loop,
             stream_rows=rows,
@@ -48,6 +55,19 @@ class Model:
             return self.predict_back(rest, settings)
 
         return frontstage.predict(conditions, cached_rows, back, settings.places)
+
+
+def _loops(conditions: Conditions, loop: Prediction, tuples: int, places: int) -> float:
+    """Return how many loops serve tuples that come after a full window of `places` tuples.
+
+    At first the front stage has few rows, whatever it will have later. With one place it takes any
+    row, so it is soon full.
+    """
+    if places == 1:
+        return tuples / loop.tuples_per_loop
+    passing = loop.tuples_per_loop * (1 - loop.hit_ratio)
+    repeated = conditions.demand.repeated_share(places + tuples, places) * (places + tuples)
+    return (tuples - min(loop.hit_ratio * tuples, repeated)) / passing
 
 
 def _one_by_one(conditions: Conditions, settings: Any, tuples: float) -> Work:
@@ -74,4 +94,7 @@ _PREDICTIONS: dict[str, tuple[_Predict, _Drain]] = {
     "chybridjoin": _HYBRID,
 }
 
-MODELS = {name: Model(RULES[name], *both) for name, both in _PREDICTIONS.items()}
+MODELS = {
+    name: Model(RULES[name], *both, empties_window=name == "lookup")
+    for name, both in _PREDICTIONS.items()
+}

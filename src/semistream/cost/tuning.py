@@ -45,6 +45,7 @@ def evaluate(
     model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, split: Split = USUAL
 ) -> Tuned:
     """Return the settings of a split, predicted; `BudgetError` if the budget is too small."""
+    split = replace(split, most_tuples=conditions.stream_rows)
     settings, cached_rows = model.rules.settings(sizes, budget_bytes, split)
     return Tuned(split, settings, cached_rows, model.predict(conditions, settings, cached_rows))
 

@@ -302,7 +302,8 @@ def test_predicted_micro_batches(bench: Bench, name: str, rows: int) -> None:
     """The time and the pages of a stream that ends, against a join on the emulated disk."""
     device = bench.new_device("hdd-2007")
     relation = bench.relation.read_by(Reading(device))
-    join = make_operator(name, relation, bench.spec, bench.budget(0.1))
+    split = Split(most_tuples=rows)
+    join = make_operator(name, relation, bench.spec, bench.budget(0.1), split=split)
     stream = next(bench.workload.endless(0.0, rows))
     out = sum(batch.num_rows for batch in join.join([stream]))
     assert out == rows
