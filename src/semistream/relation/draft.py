@@ -6,9 +6,8 @@ that step removes its files. From that step on no file is removed, even after an
 snapshot may be the current one.
 
 A snapshot that was made from another one, by a refresh, an upsert or a compaction, replaces just
-that one: if another writer was faster, the switch is refused (`WriteConflictError`). Between the
-look at ``CURRENT`` and its replacement a writer holds a commit lease; it goes on only if it sees no
-other, and otherwise withdraws and tries again. As with all leases, each writes before it looks.
+that one: if another writer was faster, the switch is refused (`WriteConflictError`). Writers look
+at ``CURRENT`` and replace it one after the other (`semistream.relation.leases.turn`).
 """
 
 import logging
@@ -130,7 +129,7 @@ class Draft:
         self.store.sync_folder("")  # so that CURRENT is not there before the folder of snapshots
         self._check_is_whole(manifest)
         before = current_or_none(self.store) if _LOG.isEnabledFor(logging.INFO) else None
-        with leases.commit_lease(self.store):
+        with leases.turn(self.store):
             self._check_is_current()
             self._switch()
         if before is not None:

@@ -5,7 +5,7 @@
     products.rel/leases/<snapshot>/<random>.read     a process whose joins read the snapshot
     products.rel/leases/<snapshot>/<random>.build    a build that is writing it
     products.rel/leases/<snapshot>/<random>.prune    a prune that is about to remove it
-    products.rel/leases/commit/<random>.commit       a writer that is about to replace CURRENT
+    products.rel/leases/<what>/<random>.commit       one of several that do something in turn
 
 The protocol, the same in a local folder, in one that several hosts mount, and in an object store:
 
@@ -25,9 +25,9 @@ The protocol, the same in a local folder, in one that several hosts mount, and i
     waits: either the prune withdraws, or the manifest is removed and the reader reports that the
     snapshot was pruned. A build does the same before it makes its snapshot current.
 
-5.  A writer that is about to replace ``CURRENT`` writes a commit lease, and only then looks for
-    those of others. If there is a live one it removes its own, waits for a random moment and begins
-    again. So at most one is between its look at ``CURRENT`` and the replacement.
+5.  A writer that is about to replace ``CURRENT`` waits for its `turn`: it writes a commit lease, and
+    only then looks for those of others. If there is a live one it removes its own, waits for a
+    random moment and begins again. So at most one is between its look and the replacement.
 
 So each side writes before it looks, and no order of steps lets both continue. This needs a file
 system where a file that one process has written is listed for the next, which local ones and object
@@ -65,8 +65,7 @@ LINGER_S = 60.0  # a read lease is kept for this long after its last reader
 _TICK_S = 30.0  # between two checks by the thread
 _POLL_S = 0.05  # between two looks for a prune lease
 
-_MOST_WAIT_S = 60.0  # for other writers that replace CURRENT
-_COMMIT = "commit"  # the folder of commit leases
+_MOST_WAIT_S = 60.0  # for others that do the same
 
 Kind: TypeAlias = Literal["read", "build", "prune", "commit"]
 
@@ -392,9 +391,9 @@ def hold_for_building(store: Store, snapshot: str) -> Hold:
 
 
 @contextmanager
-def commit_lease(store: Store) -> Iterator[None]:
-    """Be the only writer between a look at ``CURRENT`` and its replacement."""
-    lease = Lease(store, _COMMIT, "commit")
+def turn(store: Store, what: str = "commit") -> Iterator[None]:
+    """Be the only process that does something, such as to look at ``CURRENT`` and replace it."""
+    lease = Lease(store, what, "commit")
     deadline = time.monotonic() + _MOST_WAIT_S
     while True:
         lease.write()
@@ -404,9 +403,8 @@ def commit_lease(store: Store) -> Iterator[None]:
         lease.remove()
         if time.monotonic() > deadline:
             raise BuildError(
-                f"the switch to a new snapshot of {store.root!r} has waited for {_MOST_WAIT_S:g} s "
-                f"for {', '.join(map(str, others))}, which is about to replace {CURRENT}. Run it "
-                "again later"
+                f"a {what} in {store.root!r} has waited {_MOST_WAIT_S:g} s for "
+                f"{', '.join(map(str, others))}, which is doing the same. Run it again later"
             )
         time.sleep(random.uniform(0.2, 2.0) * _POLL_S)  # noqa: S311
     try:

@@ -17,6 +17,7 @@ from semistream.relation.layout import (
     snapshot_path,
 )
 from semistream.relation.leases import LEASE_S, LEASES, Lease
+from semistream.relation.pins import pinned_snapshots
 from semistream.relation.snapshots import current_or_none, read_current, shared_files
 from semistream.relation.storage import Store
 
@@ -43,12 +44,16 @@ def prune(store: Store, keep: int, grace_s: float) -> Pruned:
     removed: list[str] = []
     kept: dict[str, str] = {}
     freed_bytes = 0
+    pinned = pinned_snapshots(store, inventory.now)
     for snapshot in inventory.surplus(keep):
         before_bytes = _size_bytes(store, snapshot)
         since, what = inventory.unused_since(snapshot)
         age_s = inventory.now - since
         if age_s < grace_s:
             kept[snapshot] = f"{what} {age_s:.0f} s ago; the grace period is {grace_s:g} s"
+        elif snapshot in pinned:
+            query = pinned[snapshot]
+            kept[snapshot] = f"the streaming query {query} read it in its last micro-batches"
         elif reason := _remove_unless_used(store, snapshot, inventory.now):
             kept[snapshot] = reason
         else:

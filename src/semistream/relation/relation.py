@@ -3,7 +3,7 @@
 import os
 import socket
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Self
 
@@ -44,6 +44,7 @@ class Relation:
     location: str  # a path or a URI, as given to `open`
     manifest: Manifest  # what the snapshot consists of
     reading: Reading = field(default_factory=Reading)  # how pages are read
+    is_fixed: bool = False  # opened at a named snapshot, which streaming queries keep to
 
     @classmethod
     def open(
@@ -75,7 +76,7 @@ class Relation:
                 f"{store.path(name)} is the manifest of another snapshot, "
                 f"{manifest.snapshot!r}; rebuild it"
             )
-        return cls(where, manifest)
+        return cls(where, manifest, is_fixed=snapshot is not None)
 
     @property
     def schema(self) -> pa.Schema:
@@ -96,6 +97,16 @@ class Relation:
     def snapshot(self) -> str:
         """The id of the snapshot that is open."""
         return self.manifest.snapshot
+
+    @property
+    def published_at(self) -> datetime:
+        """When the snapshot was complete; of old relations, when its build began."""
+        return datetime.fromisoformat(self.manifest.published_at or self.manifest.created_at)
+
+    @property
+    def age(self) -> timedelta:
+        """The time since the snapshot was published."""
+        return datetime.now(UTC) - self.published_at
 
     @property
     def partition_count(self) -> int:
