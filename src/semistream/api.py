@@ -53,7 +53,6 @@ class Relation(relation.Relation):
             batch=batch,
         )
 
-
     def refresh(
         self,
         source: Any,

@@ -40,9 +40,12 @@ def enter(
     first_codes,
     hot_codes,
     hot_pages,
+    hot_base,
     parts,
     directory,
     is_unique,
+    bits,
+    shift,
 ):
     """Put codes at free slots and into their pages' chains; a page that was empty queues up."""
     anchor = len(waiting)
@@ -50,7 +53,8 @@ def enter(
     for start in range(0, len(codes), BLOCK):
         # 1. The pages of a block, all at once: searches without branches overlap.
         block = codes[start : start + BLOCK]
-        find_pages(block, first_codes, hot_codes, hot_pages, parts, directory, is_unique, pages)
+        hot = (hot_codes, hot_pages, hot_base)
+        find_pages(block, first_codes, *hot, parts, directory, is_unique, bits, shift, pages)
         for i in range(len(block)):
             # 2. H: the tuple is the newest of its bucket's chain.
             code = block[i]

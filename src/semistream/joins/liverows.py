@@ -6,19 +6,20 @@ dead rows are dropped. Nothing is done where R has none.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.relation.deltas import keep_live
 
-Pairs: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]  # rows of R, and what matches each
+Others = TypeVar("Others", bound=NDArray[Any])
+Pairs: TypeAlias = tuple[NDArray[np.int64], Others]  # rows of R, and what matches each
 
 
 def live_pairs(
-    pairs: Iterable[Pairs], dead: NDArray[np.uint8], first_row: int = 0
-) -> Iterator[Pairs]:
+    pairs: Iterable[Pairs[Others]], dead: NDArray[np.uint8], first_row: int = 0
+) -> Iterator[Pairs[Others]]:
     """Yield pairs without those whose row is dead; rows are counted from `first_row`.
 
     `dead` is `PageReader.dead`. The arrays are changed in place.
@@ -26,4 +27,4 @@ def live_pairs(
     for rows, others in pairs:
         count = int(keep_live(dead, first_row, rows, others)) if len(dead) else len(rows)
         if count:
-            yield rows[:count], others[:count]
+            yield rows[:count], cast("Others", others[:count])

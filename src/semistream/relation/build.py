@@ -15,7 +15,7 @@ or is killed before that leaves the earlier snapshot unchanged.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,8 @@ class BuildOptions:
     order: Order = "key"
     sample: Any = None  # rows of the stream, in any form that a source may have
     hot: HotKeys | None = None  # known hot keys, instead of a sample: a refresh keeps them
-    origin: Origin = Origin()  # how the snapshot comes to be; with a parent it replaces just that
+    # How the snapshot comes to be; with a parent it replaces just that one.
+    origin: Origin = field(default_factory=Origin)
 
     def __post_init__(self) -> None:
         """Raise unless the options can be used, each alone and with the others."""

@@ -167,7 +167,7 @@ class PartitionInfo:
         return found
 
     def seen_from(self, snapshot: str) -> "PartitionInfo":
-        """Return the entry of the same files in another manifest; they are at home in `snapshot`."""
+        """Return the entry in another manifest, of the same files at home in `snapshot`."""
         delta = None if self.delta is None else self.delta.seen_from(snapshot)
         return replace(self, home=self.home or snapshot, delta=delta)
 

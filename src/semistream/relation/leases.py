@@ -25,8 +25,8 @@ The protocol, the same in a local folder, in one that several hosts mount, and i
     waits: either the prune withdraws, or the manifest is removed and the reader reports that the
     snapshot was pruned. A build does the same before it makes its snapshot current.
 
-5.  A writer that is about to replace ``CURRENT`` waits for its `turn`: it writes a commit lease, and
-    only then looks for those of others. If there is a live one it removes its own, waits for a
+5.  A writer that is about to replace ``CURRENT`` waits for its `turn`: it writes a commit lease,
+    and only then looks for those of others. If there is a live one it removes its own, waits for a
     random moment and begins again. So at most one is between its look and the replacement.
 
 So each side writes before it looks, and no order of steps lets both continue. This needs a file
@@ -406,7 +406,7 @@ def turn(store: Store, what: str = "commit") -> Iterator[None]:
                 f"a {what} in {store.root!r} has waited {_MOST_WAIT_S:g} s for "
                 f"{', '.join(map(str, others))}, which is doing the same. Run it again later"
             )
-        time.sleep(random.uniform(0.2, 2.0) * _POLL_S)  # noqa: S311
+        time.sleep(random.uniform(0.2, 2.0) * _POLL_S)
     try:
         yield
     finally:

@@ -1,23 +1,21 @@
 """The non-clustered index of a reader: codes on hot pages and on delta pages, and dead rows.
 
-The hot index is small and is read at once. The delta index, 12 bytes for each code that was changed,
-is read when a page is first looked for by its code: joins that scan R never need it.
+The hot index is small and is read at once. The delta index, 6 to 12 bytes for each code that was
+changed, is read when a page is first looked for by its code: joins that scan R never need it.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.relation.deltas import copy_bits, dead_bits, delta_path, index_of, merge_listed
+from semistream.relation.deltas import CodePages, copy_bits, dead_bits, delta_path, index_of
 from semistream.relation.hot import HotKeys, find
 from semistream.relation.layout import Delta, PartitionInfo, snapshot_path
 from semistream.relation.pagetable import StoredColumns, dead_bytes
 from semistream.relation.storage import Store
 
 _Run = tuple[NDArray[np.int64], NDArray[np.int32]]  # codes, ascending, and the page of each
-ENTRY_BYTES = 12
 # Reads columns of a file of arrays (what it is, path, checksum, columns), or explains the failure.
 ReadTable = Callable[[str, str, int, list[str]], StoredColumns]
 
@@ -38,33 +36,33 @@ class Listed:
         self._partitions = partitions  # that have rows
         self._read_table = read_table
         pages = [sum(segment.page_count for segment in p.segments) for p in partitions]
+        self._page_count = sum(pages)
         self.starts: list[int] = np.cumsum([0, *pages])[:-1].tolist()  # first page of each
-        self._hot = [self._read_hot(at, p) for at, p in zip(self.starts, partitions, strict=True)]
-        self.hot_bytes = ENTRY_BYTES * sum(len(codes) for codes, _ in self._hot)
+        # The hot index: codes, ascending and each once, and the page of each.
+        self.hot_codes, self.hot_pages = self._read_hot_index()
         deltas = [p.delta for p in partitions if p.delta is not None]
-        self.delta_bytes = ENTRY_BYTES * sum(delta.code_count for delta in deltas)
-        self.most_codes = (self.hot_bytes + self.delta_bytes) // ENTRY_BYTES
+        changed = sum(delta.code_count for delta in deltas)
+        self.most_codes = len(self.hot_codes) + changed
 
-    @cached_property
-    def merged(self) -> _Run:
-        """All codes, ascending and each once, with their pages; delta pages before hot ones."""
+    def merged(self, code_range: tuple[int, int]) -> CodePages:
+        """Return all codes with their pages; a code that is on a delta page, with that."""
         runs: list[_Run] = []
-        for at, info, hot in zip(self.starts, self._partitions, self._hot, strict=True):
-            if info.delta is None:
-                runs.append(hot)
-                continue
-            codes, pages = self._read_index(info.delta)
-            still = find(codes, hot[0]) < 0  # hot keys that were changed are on delta pages
-            runs.append((hot[0][still], hot[1][still]))
-            runs.append((codes, pages + np.int32(at + info.page_count)))
-        self._hot = []
-        return merge_listed(runs)
+        is_hot = np.ones(len(self.hot_codes), np.bool_)  # hot keys that were not changed
+        for at, info in zip(self.starts, self._partitions, strict=True):
+            if info.delta is not None:
+                codes, pages = self._read_index(info.delta)
+                is_hot &= find(codes, self.hot_codes) < 0
+                runs.append((codes, pages + np.int32(at + info.page_count)))
+        runs.append((self.hot_codes[is_hot], self.hot_pages[is_hot]))
+        return CodePages.merged(runs, code_range, self._page_count)
+
+    def index_bytes(self, code_range: tuple[int, int]) -> int:
+        """Return the most bytes of what `merged` returns."""
+        return self.most_codes * CodePages.entry_bytes(*code_range, self._page_count)
 
     def hot_keys(self) -> HotKeys:
         """Return the hot keys, ranked by their pages."""
-        runs = [self._read_hot(at, p) for at, p in zip(self.starts, self._partitions, strict=True)]
-        codes, pages = merge_listed(runs)
-        return HotKeys(codes, pages.astype(np.int64))
+        return HotKeys(self.hot_codes, self.hot_pages.astype(np.int64))
 
     def read_dead(self) -> NDArray[np.uint8]:
         """Return a bit for each row, whether it is dead; nothing if none is."""
@@ -77,12 +75,19 @@ class Listed:
             at += info.stored_rows
         return dead
 
-    def _read_hot(self, at: int, info: PartitionInfo) -> _Run:
-        if not info.hot_pages:
-            return np.zeros(0, np.int64), np.zeros(0, np.int32)
-        path = snapshot_path(info.home or self._snapshot, f"{info.files}.hot")
-        found = self._read_table("hot index", path, info.hot_index_checksum, ["code", "page"])
-        return found["code"], found["page"] + np.int32(at)
+    def _read_hot_index(self) -> _Run:
+        """Merge the partitions' indexes of hot pages; a code is in one partition only."""
+        codes, pages = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        for at, info in zip(self.starts, self._partitions, strict=True):
+            if info.hot_pages:
+                path = snapshot_path(info.home or self._snapshot, f"{info.files}.hot")
+                about = ("hot index", path, info.hot_index_checksum, ["code", "page"])
+                table = self._read_table(*about)
+                codes.append(table["code"])
+                pages.append(table["page"] + np.int32(at))
+        joined = np.concatenate(codes)
+        order = np.argsort(joined)
+        return joined[order], np.concatenate(pages)[order]
 
     def _read_index(self, delta: Delta) -> _Run:
         return index_of(self._read_delta(delta, "code", "page"), delta)

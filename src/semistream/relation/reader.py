@@ -4,8 +4,8 @@ A `PageReader` spans one partition (in a Spark task) or all of them (embedded): 
 numbered 0 … ``page_count`` in one sequence, partition after partition. Each partition has its hot
 pages first, if the relation is ordered by frequency, then its clustered pages, sorted by key code
 (`semistream.relation.layout`), then its delta pages, if rows were changed. A code is found in two
-steps: among `hot_codes`, which name the page in `hot_pages`, hot or delta; else by a binary search
-in `first_codes` over the partition's clustered pages. Of the rows that are found those are dropped
+steps: among `listed_codes`, which name the page, hot or delta; else by a binary search in
+`first_codes` over the partition's clustered pages. Of the rows that are found those are dropped
 that are dead (`dead`).
 Only the page table and the requested parts are read. A part of a page is checked
 against its CRC-32 the first time this process reads it; files of a snapshot never change.
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from semistream.columns import width_bytes
 from semistream.errors import CorruptRelationError, SemistreamError
+from semistream.relation.deltas import CodePages
 from semistream.relation.device import Reading
 from semistream.relation.failures import reading_failed
 from semistream.relation.hot import HotKeys
@@ -123,13 +124,17 @@ class PageReader:
 
     @property
     def hot_codes(self) -> NDArray[np.int64]:
-        """The codes whose rows are on hot or on delta pages, ascending and each once."""
-        return self._listed.merged[0]
+        """The hot index: the codes on hot pages, ascending and each once."""
+        return self._listed.hot_codes
 
     @property
     def hot_pages(self) -> NDArray[np.int32]:
-        """The page of each hot code, hot or delta."""
-        return self._listed.merged[1]
+        """The hot page of each hot code."""
+        return self._listed.hot_pages
+
+    def listed_codes(self) -> CodePages:
+        """Return the codes on hot and delta pages with their pages; read and merged anew."""
+        return self._listed.merged(self.code_range)
 
     def hot_keys(self) -> HotKeys:
         """Return the keys that were hot when the base was written, ranked by their pages."""
@@ -137,13 +142,13 @@ class PageReader:
 
     @property
     def listed_count(self) -> int:
-        """How many hot codes there are at most, also before they are merged."""
+        """How many codes `listed_codes` returns at most."""
         return self._listed.most_codes
 
     @property
-    def delta_index_bytes(self) -> int:
-        """The size of `hot_codes` and `hot_pages` beyond what `table_bytes` counts."""
-        return self._listed.delta_bytes
+    def listed_bytes(self) -> int:
+        """The most bytes of what `listed_codes` returns."""
+        return self._listed.index_bytes(self.code_range)
 
     def frequent_pages(self) -> NDArray[np.int64]:
         """Return the hot pages of all partitions, the most frequent of each first."""
@@ -191,7 +196,8 @@ class PageReader:
             + self.first_codes.nbytes
             + self._file_index.nbytes
             + self.dead.nbytes
-            + self._listed.hot_bytes
+            + self.hot_codes.nbytes
+            + self.hot_pages.nbytes
             + sum(part.own_bytes for part in self._parts.values())
         )
 

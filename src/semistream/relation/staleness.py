@@ -40,8 +40,8 @@ class Staleness:
             return
         text = (
             f"the relation {relation.location!r} is {format_age(age_s)} old (snapshot "
-            f"{relation.snapshot}), but max_staleness allows {format_age(self.most_s)}. Refresh it, "
-            "or allow a greater age"
+            f"{relation.snapshot}), but max_staleness allows {format_age(self.most_s)}. "
+            "Refresh it, or allow a greater age"
         )
         if self.on_stale == "stop":
             raise StaleRelationError(text)

@@ -25,7 +25,7 @@ columns, types, the budget of a task, and whether the workers can run semistream
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from inspect import signature
 from itertools import chain
@@ -64,9 +64,10 @@ _INNER_COLUMNS = (TELEMETRY_COLUMN, ERROR_COLUMN)  # the last two of what a task
 _TELEMETRY_TYPE = pa.list_(pa.int64())
 _P = ParamSpec("_P")
 # Holds on the snapshots of all queries that this driver has planned and that keep to them: batch
-# queries, and those with a relation that was opened at a named snapshot. Their workers start and end
-# as they like, and only Spark knows which queries still run, so the driver keeps its holds until it
-# exits. Other streaming queries pin a snapshot for each micro-batch (`semistream.spark.following`).
+# queries, and those with a relation that was opened at a named snapshot. Workers start and end
+# between micro-batches, and only Spark knows which queries still run, so the driver keeps its holds
+# until it exits. Other streaming queries pin a snapshot for each micro-batch
+# (`semistream.spark.following`).
 _planned: list[Hold] = []
 
 
@@ -199,7 +200,8 @@ class Task:
     spec: JoinSpec
     algorithm: str
     route: Route  # how rows come to the task, and its memory
-    staleness: Staleness = Staleness()  # how old the snapshot may be
+    # How old the snapshot may be.
+    staleness: Staleness = field(default_factory=Staleness)
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
     def with_factors(self) -> "Task":

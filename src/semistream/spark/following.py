@@ -16,10 +16,10 @@ from pyspark import TaskContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from semistream.errors import ColumnError
+from semistream.errors import ColumnError, RelationNotFoundError, SnapshotPrunedError
 from semistream.relation.failures import check_is_seen, explained
 from semistream.relation.layout import CURRENT
-from semistream.relation.pins import pin_snapshot
+from semistream.relation.pins import PINS, pin_snapshot
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
@@ -63,7 +63,14 @@ def _open(planned: Relation, snapshot: str) -> Relation:
     key = (planned.location, snapshot)
     found = _opened.pop(key, None)
     if found is None:
-        found = Relation.open(planned.location, snapshot).read_by(planned.reading)
+        try:
+            found = Relation.open(planned.location, snapshot).read_by(planned.reading)
+        except RelationNotFoundError as error:
+            raise SnapshotPrunedError(
+                f"this micro-batch first read snapshot {snapshot} of {planned.location!r}, which "
+                "was pruned since. To let it read the current one, which may give other rows, "
+                f"delete the folder {planned.store.path(PINS)!r} and start the query again"
+            ) from error
     _opened[key] = found
     while len(_opened) > _MOST_OPEN:
         _opened.popitem(last=False)
