@@ -109,6 +109,14 @@ class CommitError(BuildError):
         self.took_effect = took_effect
 
 
+class WriteConflictError(BuildError):
+    """Another writer changed the relation meanwhile. Remedy: run it again; nothing was lost."""
+
+
+class StaleRelationError(SemistreamError):
+    """The relation is older than ``max_staleness``. Remedy: refresh it, or allow a greater age."""
+
+
 class MissingPackageError(SemistreamError, ImportError):
     """A package is not installed. Remedy: install the extra that the message names."""
 

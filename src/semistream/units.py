@@ -1,6 +1,7 @@
 """Byte sizes as people write them, and as they read them."""
 
 import re
+from datetime import timedelta
 
 from semistream.errors import OptionError
 
@@ -13,6 +14,14 @@ _FACTORS = {
     "KIB": 2**10,
     "MIB": 2**20,
     "GIB": 2**30,
+}
+
+
+_SECONDS = {
+    **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600.0),
+    **dict.fromkeys(("d", "day", "days"), 86_400.0),
 }
 
 
@@ -51,6 +60,29 @@ def parse_budget(memory: int | str, relation_bytes: int) -> int:
         raise OptionError(
             f"memory must be a size or a share of the relation, such as '64MB' or '5%': {error}"
         ) from None
+
+
+def parse_seconds(duration: float | str | timedelta) -> float:
+    """Return a duration in seconds: a number, a timedelta, or text such as ``"10min"``.
+
+    >>> parse_seconds("10min"), parse_seconds("1.5h"), parse_seconds(30)
+    (600.0, 5400.0, 30.0)
+    """
+    if isinstance(duration, timedelta):
+        seconds = duration.total_seconds()
+    elif isinstance(duration, str):
+        found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", duration.lower())
+        if not found or found[2] not in _SECONDS:
+            raise OptionError(
+                f"a duration must be a number of seconds or text such as '30s', '10min', '2h' or "
+                f"'1d'; got {duration!r}"
+            )
+        seconds = float(found[1]) * _SECONDS[found[2]]
+    else:
+        seconds = float(duration)
+    if seconds <= 0:
+        raise OptionError(f"a duration must be positive; got {duration!r}")
+    return seconds
 
 
 def format_bytes(size_bytes: float) -> str:

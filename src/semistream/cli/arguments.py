@@ -148,6 +148,44 @@ def _run_prune(arguments: argparse.Namespace) -> int:
     return run_prune(arguments.relation, arguments.keep, arguments.grace, _json(arguments))
 
 
+def add_compact(commands: Commands) -> None:
+    """Add ``semistream compact``."""
+    compact = commands.add_parser(
+        "compact",
+        help="fold the delta pages of upserts in, also while queries run",
+        description="Writes the partitions that have delta pages anew, as a new snapshot. Queries "
+        "that run go on. If another writer is faster, nothing is changed; run it again.",
+    )
+    compact.add_argument("relation", help=RELATION)
+    _add_json(compact, "the result")
+    compact.set_defaults(run=_run_compact)
+
+
+def _run_compact(arguments: argparse.Namespace) -> int:
+    from semistream.cli.upkeep import run_compact
+
+    return run_compact(arguments.relation, _json(arguments))
+
+
+def add_history(commands: Commands) -> None:
+    """Add ``semistream history``."""
+    history = commands.add_parser(
+        "history",
+        help="list the snapshots of a relation: when, from what, rows added, changed, deleted",
+        description="Lists the snapshots that are kept, oldest first: when each was published, by "
+        "which operation, from what, and how many rows were added, changed and deleted.",
+    )
+    history.add_argument("relation", help=RELATION)
+    _add_json(history, "the snapshots")
+    history.set_defaults(run=_run_history)
+
+
+def _run_history(arguments: argparse.Namespace) -> int:
+    from semistream.cli.upkeep import run_history
+
+    return run_history(arguments.relation, _json(arguments))
+
+
 def add_doctor(commands: Commands) -> None:
     """Add ``semistream doctor``."""
     doctor = commands.add_parser(

@@ -11,8 +11,10 @@ from semistream.cli.arguments import (
     WITH_DEFAULTS,
     Commands,
     add_build,
+    add_compact,
     add_completion,
     add_doctor,
+    add_history,
     add_info,
     add_prune,
     add_verify,
@@ -67,6 +69,8 @@ def parser() -> argparse.ArgumentParser:
     add_build(commands)
     add_info(commands)
     add_verify(commands)
+    add_history(commands)
+    add_compact(commands)
     add_prune(commands)
     add_doctor(commands)
     _add_generate(commands)

@@ -13,7 +13,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -285,7 +285,8 @@ def make_folder(disk: Disk, path: str) -> None:
         if parent == path:
             raise
         make_folder(disk, parent)
-        disk.mkdir(path)
+        with suppress(FileExistsError):  # another process was faster
+            disk.mkdir(path)
     sync_folder(disk, parent)
 
 

@@ -5,12 +5,17 @@ its pages) and one for the index of the hot pages. A row of `parts` describes a 
 begins and ends, and its *directory*, which says for equal ranges of codes where they begin in the
 stretch. With keys that are spread evenly a range holds a page or none, so a search takes a step
 or two instead of ⌈log₂ N_R⌉ mispredicted ones; with keys in clumps the binary search remains.
+
+*The filter.* Most codes are on clustered pages. So that not each of them is searched for among the
+codes of hot and delta pages, one bit by hash tells of seven in eight that they are not there.
 """
 
 import numpy as np
 from numba import uint64
 
 from semistream.jit import njit
+
+_GOLDEN = uint64(0x9E3779B97F4A7C15)
 
 # Columns of `parts`.
 FIRST = 0
@@ -37,11 +42,11 @@ def lower_bound(values, parts, part, directory, code):
     high = parts[part, FIRST] + directory[at + 1]
     while high - low > 1:
         middle = (low + high) // 2
-        if values[middle] < code:
+        if np.int64(values[middle]) < code:
             low = middle + 1
         else:
             high = middle
-    return low + ((low < high) & (values[min(low, len(values) - 1)] < code))
+    return low + ((low < high) & (np.int64(values[min(low, len(values) - 1)]) < code))
 
 
 @njit(cache=True)
@@ -64,8 +69,33 @@ def partition_of(code, parts):
     return code % partitions if partitions > 1 else 0
 
 
+@njit(inline="always")
+def _filter_bit(code, shift):
+    return (uint64(code) * _GOLDEN) >> shift
+
+
 @njit(cache=True)
-def find_pages(codes, first_codes, hot_codes, hot_pages, parts, directory, is_unique, pages):
+def fill_filter(codes, base, bits, shift):
+    """Set the bits of some codes, given less a base, in a filter of 2^(64 - shift) bits."""
+    for code in codes:
+        bit = _filter_bit(np.int64(code) + base, shift)
+        bits[bit >> uint64(3)] |= np.uint8(1) << np.uint8(bit & uint64(7))
+
+
+@njit(cache=True)
+def find_pages(
+    codes,
+    first_codes,
+    hot_codes,
+    hot_pages,
+    hot_base,
+    parts,
+    directory,
+    is_unique,
+    bits,
+    shift,
+    pages,
+):
     """Write the page of each code: the first page that may hold it.
 
     Their partitions must have pages. A loop for each index, or the compiler would not keep them
@@ -82,9 +112,18 @@ def find_pages(codes, first_codes, hot_codes, hot_pages, parts, directory, is_un
         # A partition may have hot pages only; then any of them tells that the code is not there.
         least = first - (first == last)
         pages[i] = max(least, page - 1 + (is_unique & (page < last) & starts_with_it))
-    # 2. The hot pages, by the index of their codes: they override what was found.
+    # 2. Hot and delta pages, by the index of their codes: they override what was found. First those
+    # codes are collected that the filter does not rule out.
     if len(hot_codes):
+        likely = np.empty(len(codes), np.int32)
+        count = 0
         for i in range(len(codes)):
-            at = lower_bound(hot_codes, parts, len(parts) - 1, directory, codes[i])
-            if at < len(hot_codes) and hot_codes[at] == codes[i]:
+            bit = _filter_bit(codes[i], shift)
+            likely[count] = i
+            count += (bits[bit >> uint64(3)] >> np.uint8(bit & uint64(7))) & 1
+        for nth in range(count):
+            i = likely[nth]
+            code = codes[i] - hot_base
+            at = lower_bound(hot_codes, parts, len(parts) - 1, directory, code)
+            if at < len(hot_codes) and np.int64(hot_codes[at]) == code:
                 pages[i] = hot_pages[at]

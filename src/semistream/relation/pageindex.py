@@ -1,13 +1,14 @@
 """The index on R as the joins use it: from a key code to its page.
 
 The *page of a code* is the first page that may hold it. Clustered pages of a partition are sorted,
-so their first codes are a sparse index; rows on hot pages (``order="frequency"``) are found through
-the non-clustered index, which has an entry for each of their codes. Both are searched through a
-directory (`index_kernels`). Duplicate keys may run on over several clustered pages: `end` says,
-for each page, behind which page all codes that belong to it have been seen.
+so their first codes are a sparse index; rows on hot pages (``order="frequency"``) and delta pages
+are found through the non-clustered index, which has an entry for each of their codes. Both are
+searched through a directory (`index_kernels`). Duplicate keys may run on over several clustered
+pages: `end` says, for each page, behind which page all codes that belong to it have been seen.
 
-Memory: first codes, hot codes and hot pages are the reader's. The directories add 8 bytes a page
-and 2 a hot code, `ends` 4 bytes a page, and only where R has duplicates.
+Memory: first codes are the reader's. The directories add 8 bytes a page, `ends` 4 bytes a page, and
+only where R has duplicates. Each code on hot or delta pages takes 6 to 12 bytes, and 2 to 3 for
+directory and filter.
 """
 
 from typing import Any
@@ -19,7 +20,8 @@ from semistream.relation import index_kernels as kernels
 from semistream.relation.reader import PageReader
 
 _RANGES_PER_PAGE = 2
-_HOT_CODES_PER_RANGE = 2
+_HOT_CODES_PER_RANGE = 4
+_FILTER_BITS = 8  # of the filter for each hot code, at least
 
 
 class PageIndex:
@@ -28,8 +30,10 @@ class PageIndex:
     def __init__(self, reader: PageReader) -> None:
         """Derive what is needed from the page table."""
         self.first_codes = reader.first_codes  # by page
-        self._hot_codes = reader.hot_codes  # ascending; rows on hot pages
-        self._hot_pages = reader.hot_pages  # the page of each hot code
+        listed = reader.listed_codes()
+        self._hot_codes = listed.codes  # less a base, ascending; rows on hot and delta pages
+        self._hot_pages = listed.pages  # the page of each hot code
+        self._hot_base = listed.base
         self.is_unique = reader.has_unique_codes  # no code is on two pages
         bounds = reader.partition_page_bounds()
         # The sorted stretches, one a partition and one of hot codes; see `index_kernels`.
@@ -41,15 +45,21 @@ class PageIndex:
             used = self._describe(part, self.first_codes, (first, last), ranges, used)
         hot = (0, len(self._hot_codes))
         self._describe(len(bounds), self._hot_codes, hot, -(-hot[1] // _HOT_CODES_PER_RANGE), used)
+        # A bit by hash says whether a code can be a hot one.
+        bits = _filter_bits(len(self._hot_codes))
+        self._filter = np.zeros((1 << bits) // 8 if len(self._hot_codes) else 0, np.uint8)
+        self._filter_shift = np.uint64(64 - bits)
+        kernels.fill_filter(self._hot_codes, self._hot_base, self._filter, self._filter_shift)
         # By page: behind which one all its codes have been seen; None if that is the next.
-        self._ends = None if self.is_unique else self._find_ends(bounds)
+        self._ends = None if self.is_unique else self._find_ends(reader.clustered_stretches())
 
     @staticmethod
     def size_bytes(reader: PageReader) -> int:
         """Return the size in bytes that an index over these pages adds to the page table."""
         parts = 8 * kernels.COLUMNS * (len(reader.manifest.partitions) + 1)
         ends = 0 if reader.has_unique_codes else 4 * reader.page_count
-        return parts + 4 * _directory_entries(reader) + ends
+        bits = (1 << _filter_bits(reader.listed_count)) // 8 if reader.listed_count else 0
+        return parts + 4 * _directory_entries(reader) + ends + reader.listed_bytes + bits
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -58,9 +68,12 @@ class PageIndex:
             self.first_codes,
             self._hot_codes,
             self._hot_pages,
+            self._hot_base,
             self.parts,
             self._directory,
             self.is_unique,
+            self._filter,
+            self._filter_shift,
         )
 
     @property
@@ -91,7 +104,7 @@ class PageIndex:
     def _describe(
         self,
         part: int,
-        values: NDArray[np.int64],
+        values: NDArray[Any],
         bounds: tuple[int, int],
         most_ranges: int,
         used: int,
@@ -106,20 +119,23 @@ class PageIndex:
         kernels.fill_directory(values, self.parts, part, self._directory)
         return used + ranges + 1
 
-    def _find_ends(self, bounds: NDArray[np.int64]) -> NDArray[np.int32]:
+    def _find_ends(self, stretches: list[tuple[int, int]]) -> NDArray[np.int32]:
         """A page's last code may be the next page's first, and run on for as long as that does."""
         ends = np.arange(1, self.page_count + 1, dtype=np.int32)
-        for first, last in bounds:
+        for first, last in stretches:
             codes = self.first_codes[first:last]
             if len(codes) > 1:
                 ends[first : last - 1] = first + np.searchsorted(codes, codes[1:], "right")
         return ends
 
 
+def _filter_bits(hot_codes: int) -> int:
+    """Return of how many bits the hash is by which codes are filtered."""
+    return max(3, (_FILTER_BITS * hot_codes - 1).bit_length())
+
+
 def _directory_entries(reader: PageReader) -> int:
     """Return the most entries that all directories have: their ranges, and one more for each."""
     parts = len(reader.manifest.partitions) + 1
-    ranges = _RANGES_PER_PAGE * reader.page_count + -(
-        -len(reader.hot_codes) // _HOT_CODES_PER_RANGE
-    )
+    ranges = _RANGES_PER_PAGE * reader.page_count + -(-reader.listed_count // _HOT_CODES_PER_RANGE)
     return ranges + 2 * parts

@@ -82,7 +82,9 @@ def build_from_dataframe(
     )
     seen = None if sample is None else _count_sample(source, sample, draft.manifest)
     with draft:  # first: where nothing can be written, no job need run
-        hot = HotKeys.none() if seen is None else _choose_hot(source, seen, draft.manifest)
+        hot = options.hot or HotKeys.none()
+        if seen is not None:
+            hot = _choose_hot(source, seen, draft.manifest)
         answers = rows.mapInArrow(_WritePartition(draft, hot), _ANSWER)
         with raised_as_ours():
             collected = answers.filter(unless_error(F.lit(True))).collect()
@@ -195,5 +197,4 @@ class _SortedRows:
 
 
 def _read_answer(text: str) -> PartitionInfo:
-    body = json.loads(text)
-    return PartitionInfo(**{**body, "squared_loads": tuple(body["squared_loads"])})
+    return PartitionInfo.from_body(json.loads(text))

@@ -25,7 +25,8 @@ columns, types, the budget of a task, and whether the workers can run semistream
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from inspect import signature
 from itertools import chain
 from pathlib import PurePosixPath
@@ -45,7 +46,9 @@ from semistream.errors import BudgetError, ColumnError, OptionError, SemistreamE
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
+from semistream.relation.staleness import Staleness
 from semistream.spark.failures import ERROR_COLUMN, text_of, unless_error
+from semistream.spark.following import followed, snapshot_metrics, snapshot_values
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.merging import Merging
 from semistream.spark.parallelism import Cores
@@ -60,9 +63,11 @@ _PARTITION_COLUMN = "__semistream_partition"
 _INNER_COLUMNS = (TELEMETRY_COLUMN, ERROR_COLUMN)  # the last two of what a task returns
 _TELEMETRY_TYPE = pa.list_(pa.int64())
 _P = ParamSpec("_P")
-# Holds on the snapshots of all queries that this driver has planned. A query keeps to the snapshot
-# it was planned with, but its workers start and end between micro-batches. Only Spark knows which
-# queries still run, so the driver keeps its holds until it exits.
+# Holds on the snapshots of all queries that this driver has planned and that keep to them: batch
+# queries, and those with a relation that was opened at a named snapshot. Workers start and end
+# between micro-batches, and only Spark knows which queries still run, so the driver keeps its holds
+# until it exits. Other streaming queries pin a snapshot for each micro-batch
+# (`semistream.spark.following`).
 _planned: list[Hold] = []
 
 
@@ -79,6 +84,8 @@ def enrich(
     routing: str = AUTO,
     suffix: str | None = None,
     name: str | None = None,
+    max_staleness: float | str | timedelta | None = None,
+    on_stale: str = "warn",
 ) -> DataFrame:
     """Join a DataFrame, streaming or not, with a relation within a memory budget.
 
@@ -95,6 +102,11 @@ def enrich(
     metrics under `name`, which is ``semistream:<relation>`` unless given, and
     ``semistream:<relation>#2`` for a second join with the same relation.
 
+    A streaming query joins each micro-batch with the snapshot that is current when it begins, also
+    when the micro-batch is repeated; open the relation at a snapshot to keep to that one. If the
+    snapshot was published longer ago than `max_staleness` (``"10min"``, seconds, a timedelta), the
+    workers log a warning, or with ``on_stale="stop"`` the query ends with an error.
+
     ::
 
         enriched = ss.enrich(sales, "products.rel", on="product_id", memory="64MB")
@@ -106,11 +118,13 @@ def enrich(
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
     schema = _joined_schema(stream, spec, case_sensitive)
-    _planned.append(relation.hold())
+    staleness = Staleness.of(max_staleness, on_stale)
+    if relation.is_fixed or not stream.isStreaming:
+        _planned.append(relation.hold())
     given = _given(memory, memory_per_task, relation)
     route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
     check_workers(session)
-    task = Task(relation, spec, algorithm, route).with_factors()
+    task = Task(relation, spec, algorithm, route, staleness).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     counters = _counters(route.tasks)
     if name is None:
@@ -186,6 +200,8 @@ class Task:
     spec: JoinSpec
     algorithm: str
     route: Route  # how rows come to the task, and its memory
+    # How old the snapshot may be.
+    staleness: Staleness = field(default_factory=Staleness)
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
     def with_factors(self) -> "Task":
@@ -214,11 +230,13 @@ class Task:
         wire, merging = _Wire(spec), Merging(self.route.merged_bytes)
         try:
             with self._whole_budget():
-                about = (self.relation, spec, self.route.join_bytes, self._partition(first))
+                relation = followed(self.relation, spec)
+                self.staleness.check(relation)
+                about = (relation, spec, self.route.join_bytes, self._partition(first))
                 operator = make_join(self.algorithm, *about, factors=self.factors)
                 for batch in merging.merge(operator.join(stream)):
                     yield wire.rows(batch)
-                yield wire.telemetry(_with_merging(operator.telemetry, merging))
+                yield wire.telemetry(_with_merging(operator.telemetry, merging), relation)
         except SemistreamError as error:
             yield wire.error(error)
 
@@ -268,8 +286,8 @@ class _Wire:
         empty = [pa.nulls(batch.num_rows, field.type) for field in list(self._schema)[-2:]]
         return pa.RecordBatch.from_arrays([*columns, *empty], schema=self._schema)
 
-    def telemetry(self, counters: Telemetry) -> pa.RecordBatch:
-        return self._row(TELEMETRY_COLUMN, counters.values())
+    def telemetry(self, counters: Telemetry, relation: Relation) -> pa.RecordBatch:
+        return self._row(TELEMETRY_COLUMN, [*counters.values(), *snapshot_values(relation)])
 
     def error(self, error: SemistreamError) -> pa.RecordBatch:
         return self._row(ERROR_COLUMN, text_of(error))
@@ -308,7 +326,9 @@ def _counters(tasks: int) -> list[Column]:
     They are sums over all tasks. Of a peak it is what tasks that run at once can reach together.
     """
     counters = column(TELEMETRY_COLUMN)
-    return [_total(name, counters[i], tasks) for i, name in enumerate(Telemetry.names())]
+    names = Telemetry.names()
+    totals = [_total(name, counters[i], tasks) for i, name in enumerate(names)]
+    return [*totals, *snapshot_metrics(counters, len(names))]
 
 
 def _total(name: str, counter: Column, tasks: int) -> Column:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import semistream as ss
@@ -67,7 +68,29 @@ def test_prune(pair: tuple[ss.Relation, ss.Relation], capsys: pytest.CaptureFixt
     assert "0 removed, 0 B freed; 1 left" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["info", "verify", "prune"])
+def test_history_and_compact(
+    pair: tuple[ss.Relation, ss.Relation], capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = pair[1]
+    assert main(["compact", new.location]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    rows = pa.table({"id": [1, 2, 900], "text": ["a", "b", "c"], "gone": [False, True, False]})
+    changed = new.upsert(rows, deletes="gone")
+    assert main(["info", new.location]) == 0
+    assert "2 rows on 2 delta pages, 2 dead rows; semistream compact" in capsys.readouterr().out
+    assert main(["history", new.location]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert "upsert from Table: 20 rows (1 added, 1 changed, 1 deleted)  (current)" in last
+    assert main(["compact", new.location, "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert (body["replaced"], body["row_count"]) == (changed.snapshot, 20)
+    assert main(["history", new.location, "--json"]) == 0
+    history = json.loads(capsys.readouterr().out)
+    assert [s["origin"]["operation"] for s in history] == ["build", "build", "upsert", "compact"]
+    assert (history[-1]["snapshot"], history[-1]["delta_rows"]) == (body["snapshot"], 0)
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "prune", "history", "compact"])
 def test_no_relation(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, str(tmp_path / "none.rel")]) == 2
     assert "is not a relation" in capsys.readouterr().err
