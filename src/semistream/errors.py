@@ -109,6 +109,14 @@ class CommitError(BuildError):
         self.took_effect = took_effect
 
 
+class DatabaseError(SemistreamError):
+    """A database refused, failed, or has no fitting index. Remedy: as the message says."""
+
+
+class TableChangedError(DatabaseError):
+    """A table has grown beyond what was counted when it was opened. Remedy: open it again."""
+
+
 class MissingPackageError(SemistreamError, ImportError):
     """A package is not installed. Remedy: install the extra that the message names."""
 

@@ -51,7 +51,8 @@ def page_table_bound(
     hot_files = [store.entry(file_path(manifest, i, "hot")) for i in infos if i.hot_pages]
     hot = [entry.size_bytes for entry in hot_files if entry is not None]  # else the reader reports
     parts = sum(_PART_BYTES if is_fixed(name) else _PART_BYTES + _END_BYTES for name in names)
-    return (pages + 1) * (_PAGE_BYTES + parts) + read + 2 * sum(hot)
+    table = (pages + 1) * (_PAGE_BYTES + parts)
+    return table + read + 2 * sum(hot) + store.buffer_bytes
 
 
 def present_parts(
