@@ -84,6 +84,7 @@ def mariadb(folder: Path) -> Iterator[Server]:
     )
     settings = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/s"]
     settings += [f"--pid-file={folder}/pid", f"--init-file={first}"]
+    settings += ["--skip-ssl", "--skip-name-resolve", "--innodb-doublewrite=0"]
     settings += ["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"]
     with service(
         list(map(str, [base / "bin/mariadbd", *common, *settings])), log, environment()

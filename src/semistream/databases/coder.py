@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.arrowtypes import is_text
-from semistream.columns import split_bytes, split_fixed
+from semistream.columns import split_bytes
 from semistream.databases import kernels
 from semistream.errors import KeyTypeError
 from semistream.keys import KeyCoder
@@ -100,4 +100,7 @@ def ordered_bytes(columns: Sequence[pa.Array]) -> tuple[NDArray[np.uint8], Ints]
 
 
 def _integers(column: pa.Array) -> Ints:
-    return split_fixed(column)[0].astype(np.int64)
+    """Return integers, days or microseconds."""
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    return np.asarray(column.cast(pa.int64()).fill_null(0).to_numpy(), np.int64)

@@ -21,7 +21,6 @@ from semistream.errors import ColumnError, DatabaseError, did_you_mean
 class Database(ABC):
     """A connection to one database."""
 
-    text_bytes = "OCTET_LENGTH({})"  # the size in bytes of a text or binary column
     most_ranges = 200  # in one query
 
     def __init__(self, address: Address) -> None:
@@ -91,6 +90,10 @@ class Database(ABC):
     def table(self, name: str) -> str:
         """Return the name of a table, maybe with its schema before a dot, as SQL."""
         return ".".join(self.quote(part) for part in name.split("."))
+
+    def size(self, name: str, dtype: pa.DataType) -> str:
+        """Return the size in bytes of a column of texts or binaries as SQL; of a null 0."""
+        return f"COALESCE(OCTET_LENGTH({self.quote(name)}), 0)"
 
     def ordered(self, name: str, dtype: pa.DataType) -> str:
         """Return a key column as it is compared: by bytes if it is a text."""

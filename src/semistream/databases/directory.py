@@ -32,7 +32,7 @@ from semistream.keys import canonical_type
 
 _SLACK = 0.125  # of the rows and bytes of a page
 _LEAST_SLACK_ROWS = 4
-_LEAST_SLACK_BYTES = 256
+_LEAST_SLACK_BYTES = 1024
 Ints = NDArray[np.int64]
 
 
@@ -55,15 +55,18 @@ def count_pages(
     database: Database, table: str, key: Sequence[str], schema: pa.Schema, page_bytes: int
 ) -> Directory:
     """Cut a table into pages of about this size, by its key."""
-    texts = [f.name for f in schema if is_bytes(f.type)]
-    rows_per_page = _rows_per_page(database, table, key, schema, texts, page_bytes)
+    texts = [f for f in schema if is_bytes(f.type)]
+    sizes = [database.size(f.name, f.type) for f in texts]
+    fixed_bytes = 8 + sum(width_bytes(f.type) for f in schema if f not in texts)
+    found = f"{database.table(table)}{_where(database, key)}"
+    rows_per_page = max(1, int(page_bytes / _row_bytes(database, found, sizes, fixed_bytes)))
     ordered = ", ".join(database.ordered(k, schema.field(k).type) for k in key)
     named = ", ".join(database.quote(k) for k in key)
     pages = f"FLOOR((RANK() OVER (ORDER BY {ordered}) - 1) / {rows_per_page})"
     if database.address.kind == "sqlite":  # divides integers as such; FLOOR is not in every build
         pages = f"(RANK() OVER (ORDER BY {ordered}) - 1) / {rows_per_page}"
-    sized = "".join(f", {_sized(database, name)} AS t{i}" for i, name in enumerate(texts))
-    ranked = f"SELECT {named}, {pages} AS page_{sized} FROM {database.table(table)}{_where(database, key)}"
+    sized = "".join(f", {size} AS t{i}" for i, size in enumerate(sizes))
+    ranked = f"SELECT {named}, {pages} AS page_{sized} FROM {found}"
     before = f"LAG(page_) OVER (ORDER BY {ordered})"
     cuts = database.fetch(
         f"SELECT {named} FROM (SELECT {named}, page_, {before} AS before_ FROM ({ranked}) a) b "
@@ -80,31 +83,20 @@ def count_pages(
     bounds = pa.table([cuts.column(i).cast(t) for i, t in enumerate(types)], names=list(key))
     room = _with_slack(counts, _LEAST_SLACK_ROWS)
     room[-1] += rows_per_page  # new keys are often the greatest
-    sizes = dict(zip(texts, columns[1:], strict=True)) if counted.num_rows else {}
-    room_bytes = {name: _room_bytes(sizes.get(name), counts, room) for name in texts}
+    counted_bytes = columns[1:] if counted.num_rows else [np.zeros(1, np.int64)] * len(texts)
+    room_bytes = {
+        f.name: _room_bytes(total, counts, room)
+        for f, total in zip(texts, counted_bytes, strict=True)
+    }
     return Directory(bounds, counts, room, room_bytes)
 
 
-def _rows_per_page(
-    database: Database,
-    table: str,
-    key: Sequence[str],
-    schema: pa.Schema,
-    texts: Sequence[str],
-    page_bytes: int,
-) -> int:
-    sums = "".join(f", SUM({_sized(database, name)}) AS s{i}" for i, name in enumerate(texts))
-    found = database.fetch(
-        f"SELECT COUNT(*) AS n{sums} FROM {database.table(table)}{_where(database, key)}"
-    )
-    totals = [int(_integers(found.column(i))[0]) for i in range(found.num_columns)]
-    fixed = sum(width_bytes(f.type) for f in schema if f.name not in texts)
-    row_bytes = 8 + fixed + sum(totals[1:]) / max(1, totals[0])
-    return max(1, int(page_bytes / row_bytes))
-
-
-def _sized(database: Database, name: str) -> str:
-    return f"COALESCE({database.text_bytes.format(database.quote(name))}, 0)"
+def _row_bytes(database: Database, found: str, sizes: Sequence[str], fixed_bytes: int) -> float:
+    """Return the size of a row, averaged over all."""
+    sums = "".join(f", SUM({size}) AS s{i}" for i, size in enumerate(sizes))
+    counted = database.fetch(f"SELECT COUNT(*) AS n{sums} FROM {found}")
+    totals = [int(_integers(counted.column(i))[0]) for i in range(counted.num_columns)]
+    return fixed_bytes + sum(totals[1:]) / max(1, totals[0])
 
 
 def _where(database: Database, key: Sequence[str]) -> str:
@@ -122,10 +114,8 @@ def _with_slack(counted: Ints, least: int) -> Ints:
     return counted + np.maximum(np.ceil(_SLACK * counted).astype(np.int64), least)
 
 
-def _room_bytes(counted: Ints | None, rows: Ints, room_rows: Ints) -> Ints:
+def _room_bytes(counted: Ints, rows: Ints, room_rows: Ints) -> Ints:
     """Return the room of each page's texts: more in proportion where rows have more room."""
-    if counted is None:
-        return np.full(len(rows), _LEAST_SLACK_BYTES * 16, np.int64)
     grown = np.ceil(counted * (room_rows / np.maximum(1, rows))).astype(np.int64)
     average = math.ceil(counted.sum() / max(1, int(rows.sum())))
     # A row more than were counted is as wide as others.

@@ -15,8 +15,6 @@ from semistream.extras import needs_extra
 class SQLite(Database):
     """A file of SQLite. A value's type is its column's: others are cast, as SQLite itself does."""
 
-    text_bytes = "LENGTH(CAST({} AS BLOB))"
-
     def _connect(self) -> Any:
         with needs_extra("sql", "a table in SQLite"):
             from adbc_driver_sqlite import dbapi
@@ -39,6 +37,10 @@ class SQLite(Database):
         sql = f"SELECT name, type, pk FROM pragma_table_info({self.literal(table)})"
         rows: list[dict[str, Any]] = self._query(self._connected(), sql, None).to_pylist()
         return rows
+
+    def size(self, name: str, dtype: pa.DataType) -> str:
+        """Return the size in bytes of a column of texts or binaries as SQL; of a null 0."""
+        return f"COALESCE(LENGTH(CAST({self.quote(name)} AS BLOB)), 0)"
 
     def check_key(self, table: str, key: Sequence[str], schema: pa.Schema) -> None:
         """Raise unless the key is the primary one, or an index begins with it."""
@@ -76,8 +78,6 @@ def _affinity(declared: str) -> pa.DataType:
 class DuckDB(Database):
     """A file of DuckDB. It reads ranges by the least and greatest keys of its row groups."""
 
-    text_bytes = "OCTET_LENGTH(CAST({} AS BLOB))"
-
     def _connect(self) -> Any:
         with needs_extra("sql", "a table in DuckDB"):
             import duckdb
@@ -94,6 +94,11 @@ class DuckDB(Database):
     def _describe(self, table: str, columns: Sequence[str] | None) -> pa.Schema:
         sql = f"SELECT * FROM {self.table(table)} LIMIT 0"
         return self._query(self._connected(), sql, None).schema
+
+    def size(self, name: str, dtype: pa.DataType) -> str:
+        """Return the size in bytes of a column of texts or binaries as SQL; of a null 0."""
+        function = "STRLEN" if is_text(dtype) else "OCTET_LENGTH"
+        return f"COALESCE({function}({self.quote(name)}), 0)"
 
     def check_key(self, table: str, key: Sequence[str], schema: pa.Schema) -> None:
         """Raise if the default order of texts is not that of their bytes."""
