@@ -17,7 +17,7 @@ from semistream.databases.relation import (
     DEFAULT_PAGE_BYTES,
     TableRelation,
 )
-from semistream.relation import build, relation
+from semistream.relation import build, change, relation
 from semistream.relation.layout import Order
 from semistream.sources import is_spark_frame
 from semistream.spec import Columns, On
@@ -83,6 +83,80 @@ class Relation(relation.Relation):
             columns=columns,
             batch=batch,
         )
+
+    def refresh(
+        self,
+        source: Any,
+        *,
+        sample: Any = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> "Relation":
+        """Replace all rows by those of a source, and return the new snapshot.
+
+        `source` is what `build_relation` takes. Key, number of partitions, page size and order
+        stay; other columns may change. In order of frequency the hot keys stay as well, unless a
+        new `sample` of the stream is given. Running queries go on: they take the new snapshot up
+        with their next micro-batch.
+
+        If another writer makes a new snapshot meanwhile, this one is refused with a
+        `WriteConflictError`, and nothing is changed.
+        """
+        current = Relation.open(self.location)
+        if is_spark_frame(source):
+            from semistream.spark.build import build_from_dataframe
+
+            options = change.refresh_options(current, source, sample)
+            return self._opened(build_from_dataframe(source, self.location, options))
+        return self._opened(change.refresh(current, source, sample, progress))
+
+    def upsert(
+        self,
+        changes: Any,
+        *,
+        deletes: str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> "Relation":
+        """Replace the rows of the keys that occur in `changes`, and return the new snapshot.
+
+        `changes` is what `build_relation` takes, with the relation's columns in any order. All rows
+        of R with a key that occurs in it are replaced by the rows that have the key there.
+        `deletes` names a boolean column that marks deletions: a row in which it is true only names
+        a key whose rows go. Rows without a key are left out.
+
+        The changes are applied to the snapshot that is current now. If another writer makes a new
+        one meanwhile, this one is refused with a `WriteConflictError`, and nothing is changed.
+
+        >>> import tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> stock = pa.table({"id": [1, 2, 3], "left": [5, 7, 9]})
+        >>> stock = build_relation(stock, folder.name, key="id")
+        >>> sold_out = pa.table({"id": [2, 3], "left": [6, 0], "gone": [False, True]})
+        >>> stock = stock.upsert(sold_out, deletes="gone")
+        >>> stock.row_count, stock.history()[-1].origin.rows_changed
+        (2, 1)
+        >>> folder.cleanup()
+        """
+        current = Relation.open(self.location)
+        if is_spark_frame(changes):
+            from semistream.spark.change import upsert_from_dataframe
+
+            return self._opened(upsert_from_dataframe(current, changes, deletes))
+        return self._opened(change.upsert(current, changes, deletes, progress))
+
+    def compact(self, *, progress: Callable[[int, int], None] | None = None) -> "Relation":
+        """Fold the delta pages of the current snapshot in, and return the new snapshot.
+
+        Without any the current one is returned. Queries that run go on with the snapshot that they
+        have. `progress` is called with the number of partitions done, and of how many.
+        """
+        return self._opened(change.compact(Relation.open(self.location), progress))
+
+    def restore(self) -> "Relation":
+        """Make this snapshot current again, as a new one that shares its files; return that."""
+        return self._opened(change.restore(self, Relation.open(self.location)))
+
+    def _opened(self, new: relation.Relation) -> "Relation":
+        return Relation(new.location, new.manifest, self.reading)
 
 
 @dataclass(frozen=True, repr=False)

@@ -109,6 +109,14 @@ class CommitError(BuildError):
         self.took_effect = took_effect
 
 
+class WriteConflictError(BuildError):
+    """Another writer changed the relation meanwhile. Remedy: run it again; nothing was lost."""
+
+
+class StaleRelationError(SemistreamError):
+    """The relation is older than ``max_staleness``. Remedy: refresh it, or allow a greater age."""
+
+
 class DatabaseError(SemistreamError):
     """A database refused, failed, or has no fitting index. Remedy: as the message says."""
 

@@ -52,13 +52,18 @@ class Directory:
 
 
 def count_pages(
-    database: Database, table: str, key: Sequence[str], schema: pa.Schema, page_bytes: int
+    database: Database,
+    table: str,
+    key: Sequence[str],
+    schema: pa.Schema,
+    page_bytes: int,
+    where: str = "",
 ) -> Directory:
-    """Cut a table into pages of about this size, by its key."""
+    """Cut a table, or the rows `where` a condition holds, into pages of about a size, by key."""
     texts = [f for f in schema if is_bytes(f.type)]
     sizes = [database.size(f.name, f.type) for f in texts]
     fixed_bytes = 8 + sum(width_bytes(f.type) for f in schema if f not in texts)
-    found = f"{database.table(table)}{_where(database, key)}"
+    found = f"{database.table(table)}{_where(database, key)}{where}"
     rows_per_page = max(1, int(page_bytes / _row_bytes(database, found, sizes, fixed_bytes)))
     ordered = ", ".join(database.ordered(k, schema.field(k).type) for k in key)
     named = ", ".join(database.quote(k) for k in key)

@@ -120,6 +120,24 @@ class MariaDB(Database):
                     "the collation utf8mb4_nopad_bin, or make a copy with build_relation"
                 )
 
+    def begin_together(self, table: str, others: Sequence[Database]) -> bool:
+        """Let all connections see the same rows: they begin while the table is locked for reading.
+
+        False if this user may not lock it; then nothing has changed.
+        """
+        connection = self._connected()
+        with self._explained("locking the table for a moment"), connection.cursor() as cursor:
+            try:
+                cursor.execute(f"LOCK TABLES {self.table(table)} READ")  # ends the transaction
+            except connection.OperationalError:
+                cursor.execute(_SETTINGS[-1])
+                return False
+            for other in others:
+                other.fetch("SELECT 1")  # connects, and begins
+            cursor.execute("UNLOCK TABLES")
+            cursor.execute(_SETTINGS[-1])
+        return True
+
     def literal(self, value: Any) -> str:
         """Return a value of a key as SQL; a text is compared as the column's bytes."""
         if isinstance(value, str):

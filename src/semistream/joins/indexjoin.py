@@ -35,6 +35,7 @@ from semistream.budget.rules import BudgetRules
 from semistream.budget.sizes import Sizes
 from semistream.joins import indexwindow_kernels as kernels
 from semistream.joins.indexwindow import IndexWindow, Taken
+from semistream.joins.liverows import live_pairs
 from semistream.joins.pinned import PinnedPages
 from semistream.joins.protocols import IndexTactic, MakeFront, MakeIndexTactic, Rows
 from semistream.joins.rows import Slots
@@ -158,7 +159,8 @@ class IndexJoin(WindowedJoin):
 
     def _match(self, taken: Taken, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Emit all matches of some tuples on the pages that are loaded."""
-        matches = self._matches(taken, first, last)
+        first_row = int(self._reader.row_bounds[first])
+        matches = live_pairs(self._matches(taken, first, last), self._reader.dead, first_row)
         for rows, slots in self.stopwatch.timed("probe", matches):
             yield from self._emit_matches(rows, slots)
 

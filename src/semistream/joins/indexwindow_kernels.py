@@ -210,8 +210,8 @@ def match_pages(
     Writes (row, index into requested) pairs and stops when the output is full; `position` is
     ``[next requested, first match of it still to be written]``, zeros at first, and is updated in
     place. Complete when ``position[0] == len(requested)``. A code's first match lies on its page
-    or, on a clustered one, on the page after it in its partition; or, if these were read before, at
-    the very start. Codes are there up to the row that `run_ends` says of the page.
+    or, on a clustered page of the base, on the page after it in its partition; or, if these were
+    read before, at the very start. Codes are there up to the row that `run_ends` says of the page.
     """
     found = 0
     index, resume = position[0], position[1]
@@ -221,8 +221,8 @@ def match_pages(
         page = pages[index]
         last = run_ends[max(page, first_page) - first_page] - 1
         part = partition_of(requested[index], parts)
-        is_hot = page < parts[part, FIRST]
-        beyond = page + 1 if is_hot else min(page + 2, last_page, parts[part, LAST])
+        is_clustered = parts[part, FIRST] <= page < parts[part, LAST]
+        beyond = min(page + 2, last_page, parts[part, LAST]) if is_clustered else page + 1
         low = max(0, row_bounds[page] - base)
         high = max(low, min(last, row_bounds[beyond] - base - 1))
         # 2. Find it and write its run of equal codes; go on there when the output was full.

@@ -8,17 +8,16 @@ import numpy as np
 from numba import uint64
 
 from semistream.jit import njit
-from semistream.relation.index_kernels import LAST, partition_of
 
 _DIGIT_BITS = 12
 
 
 @njit(cache=True)
-def expand_requests(codes, pages, first_codes, parts, position, out_slots, out_pages):
+def expand_requests(codes, pages, first_codes, ends, position, out_slots, out_pages):
     """Write the requests of tuples with these codes and pages; return how many there are.
 
-    Stops when the output is full; `position` is ``[next tuple, its next page or -1]``, and is
-    updated in place.
+    `ends` are those of `PageIndex`. Stops when the output is full; `position` is ``[next tuple, its
+    next page or -1]``, and is updated in place.
     """
     count = 0
     slot, page = position[0], position[1]
@@ -29,8 +28,8 @@ def expand_requests(codes, pages, first_codes, parts, position, out_slots, out_p
         out_pages[count] = page
         count += 1
         page += 1
-        last = parts[partition_of(code, parts), LAST]
-        if page >= last or page <= pages[slot] or first_codes[page] != code:
+        last = ends[pages[slot]] if len(ends) else page
+        if page >= last or first_codes[page] != code:
             slot += 1
             page = -1
     position[0], position[1] = slot, page

@@ -45,6 +45,7 @@ from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.joins import lookup_kernels as kernels
 from semistream.joins.admission import Admission
+from semistream.joins.liverows import live_pairs
 from semistream.joins.lookupwindow import LookUpWindow, Requests
 from semistream.joins.plannedrows import PlannedColumn, PlannedRows
 from semistream.joins.protocols import LocatedRows, Rows
@@ -132,10 +133,14 @@ class LookUpJoin(StreamJoin):
                     about = (*wanted, view.first, position, rows, slots, found)
                     found = int(kernels.match_requests(*in_view, *about))
                 if found == len(rows):
-                    yield from self._emission.matches(rows, slots, self, self._window)
+                    yield from self._emit(rows, slots)
                     found = 0
         if found:
-            yield from self._emission.matches(rows[:found], slots[:found], self, self._window)
+            yield from self._emit(rows[:found], slots[:found])
+
+    def _emit(self, rows: Rows, slots: Rows) -> Iterator[pa.RecordBatch]:
+        for live_rows, live_slots in live_pairs([(rows, slots)], self._reader.dead):
+            yield from self._emission.matches(live_rows, live_slots, self, self._window)
 
     def locate(self, rows: Rows) -> LocatedRows:
         """Find out how wide rows of R are; they ascend by page."""

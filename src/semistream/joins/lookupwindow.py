@@ -66,7 +66,7 @@ class LookUpWindow(Window):
         pages = index.pages(codes)
         position = np.array([0, -1])
         while position[0] < len(codes):
-            about = (codes, pages, index.first_codes, index.parts, position)
+            about = (codes, pages, index.first_codes, index.ends, position)
             count = kernels.expand_requests(*about, *self._scratch[:2])
             yield self._sorted(codes, index.page_count, int(count))
 

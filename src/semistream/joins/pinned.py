@@ -25,6 +25,7 @@ from semistream.joins import indexwindow_kernels as kernels
 from semistream.joins.protocols import Codes, LoadedPages, LocatedRows, Rows
 from semistream.joins.rows import RowStore, StoredRows
 from semistream.joins.telemetry import Telemetry
+from semistream.relation.deltas import are_live
 from semistream.relation.pageindex import PageIndex
 from semistream.relation.reader import PageReader
 
@@ -51,6 +52,7 @@ class PinnedPages:
         """Allocate the places and choose the pages that they are kept for at first."""
         cached = CachedColumns.of(reader, columns)
         self._row_bounds = reader.row_bounds  # by page
+        self._dead = reader.dead  # a bit for each row of R that is no row of it any more
         self._index = index  # from a code to its page
         self._telemetry = telemetry
         self._rows_per_place = most_rows_of_a_page(reader)
@@ -135,6 +137,8 @@ class PinnedPages:
         start = int(self._row_bounds[page] - self._row_bounds[first])
         count = int(self._row_bounds[page + 1] - self._row_bounds[page])
         rows = np.arange(start, start + count)
+        rows = rows[are_live(self._dead, rows + self._row_bounds[first])]
+        count = len(rows)
         located = pages.locate(rows)
         if located.sizes is not None and located.sizes.sum() > self._most_page_bytes:
             return
@@ -167,5 +171,5 @@ class PinnedPages:
 
 def _most_frequent(reader: PageReader, places: int) -> NDArray[np.int64]:
     """Return the first hot pages of all partitions, if R is ordered by frequency."""
-    hot = np.unique(reader.hot_pages).astype(np.int64)
+    hot = reader.frequent_pages()
     return hot[np.argsort(reader.places_in_partition(hot), kind="stable")][:places]

@@ -33,6 +33,7 @@ from semistream.errors import BudgetError
 from semistream.joins.admission import Admission
 from semistream.joins.buckets import Buckets
 from semistream.joins.hashtable import HashTable
+from semistream.joins.liverows import live_pairs
 from semistream.joins.pagereads import RequestedPages
 from semistream.joins.protocols import Codes, LocatedRows, Rows
 from semistream.joins.slab import Slab, SlabRows
@@ -54,6 +55,7 @@ class ResidentTable:
         """Read all of R and build the hash table; it yields `most_pairs` matches at a time."""
         whole = RequestedPages.all_of(reader, 0, reader.page_count)
         self.capacity = reader.row_count
+        self._dead = reader.dead  # a bit for each row that is no row of R any more
         self._codes = np.empty(reader.row_count, np.int64)  # of all rows
         self.bytes_read = 8 * reader.read_codes(0, reader.page_count, self._codes)
         buckets = Buckets.choose(reader, reader.row_count)
@@ -70,7 +72,8 @@ class ResidentTable:
 
     def matches(self, codes: Codes, waits: NDArray[np.bool_]) -> Iterator[tuple[Codes, Rows]]:
         """Look the tuples up; none has to wait."""
-        yield from self._table.matches(codes)
+        pairs = ((slots, probes) for probes, slots in self._table.matches(codes))
+        yield from ((probes, slots) for slots, probes in live_pairs(pairs, self._dead))
 
     def locate(self, rows: Rows) -> LocatedRows:
         """Find some rows, with the columns that the join reads."""

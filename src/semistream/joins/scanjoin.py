@@ -22,6 +22,7 @@ import pyarrow as pa
 from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.joins.buckets import Buckets
+from semistream.joins.liverows import live_pairs
 from semistream.joins.protocols import MakeFront, MakeScanTactic, ScanTactic
 from semistream.joins.scanwindow import ScanWindow
 from semistream.joins.stream import StreamBuffer
@@ -81,7 +82,7 @@ class ScanJoin(WindowedJoin):
         """Read pages and join them with all tuples in the window."""
         self._load(first, last)
         self._announce_next()
-        yield from self._match()
+        yield from self._match(int(self._reader.row_bounds[first]))
         self.telemetry.bytes_read = self._disk.bytes_read
 
     def _announce_next(self) -> None:
@@ -89,9 +90,10 @@ class ScanJoin(WindowedJoin):
         if self._upcoming:
             self._disk.announce(*self._upcoming)
 
-    def _match(self) -> Iterator[pa.RecordBatch]:
+    def _match(self, first_row: int) -> Iterator[pa.RecordBatch]:
         """Emit all matches of waiting tuples on the pages that are loaded."""
         matches = self._window.table.matches(self._disk.codes, is_sorted=True)
+        matches = live_pairs(matches, self._reader.dead, first_row)
         for rows, slots in self.stopwatch.timed("probe", matches):
             yield from self._emit_matches(rows, slots)
 

@@ -15,7 +15,7 @@ or is killed before that leaves the earlier snapshot unchanged.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from semistream.relation.draft import Draft
 from semistream.relation.files import open_dataset, open_path
 from semistream.relation.gather import Gatherer
 from semistream.relation.hot import Candidates, HotKeys
-from semistream.relation.layout import ORDERS, Manifest, Order, PartitionInfo
+from semistream.relation.layout import ORDERS, Manifest, Order, Origin, PartitionInfo
 from semistream.relation.relation import Relation
 from semistream.relation.spoolfiles import SpoolFiles
 from semistream.relation.writer import PartitionWriter, cut_pages, most_rows_of_page, row_sizes
@@ -62,13 +62,17 @@ class BuildOptions:
     page_size: int | str = DEFAULT_PAGE_BYTES
     order: Order = "key"
     sample: Any = None  # rows of the stream, in any form that a source may have
+    hot: HotKeys | None = None  # known hot keys, instead of a sample: a refresh keeps them
+    folded: tuple[tuple[str, int], ...] = ()  # streams of changes that were folded in before
+    origin: Origin = Origin()  # how the snapshot comes to be; with a parent it replaces just that
 
     def __post_init__(self) -> None:
         """Raise unless the options can be used, each alone and with the others."""
         parse_bytes(self.page_size)
         if self.partitions < 1:
             raise OptionError(f"partitions must be at least 1; got {self.partitions}")
-        _check_order(self.order, self.sample)
+        if self.hot is None:
+            _check_order(self.order, self.sample)
 
     @classmethod
     def for_place(
@@ -98,7 +102,10 @@ class BuildOptions:
 
     def start(self, location: str | os.PathLike[str], schema: pa.Schema) -> Draft:
         """Return the draft of a snapshot with these options, for rows of this schema."""
-        return Draft.start(location, schema, self.key_columns, self.page_bytes, self.order)
+        draft = Draft.start(location, schema, self.key_columns, self.page_bytes, self.order)
+        draft.manifest = replace(draft.manifest, origin=self.origin, folded=self.folded)
+        draft.replaces = self.origin.parent or None
+        return draft
 
 
 def partitions_at(location: str | os.PathLike[str]) -> int | None:
@@ -137,13 +144,13 @@ def build_snapshot(
     sample = None if options.sample is None else open_sample(draft.manifest, options.sample)
     with draft:  # first: where nothing can be written, no rows need be read
         candidates = None if sample is None else count_sample(draft.manifest, sample)
-        with _Spool(draft, options.partitions, candidates) as spool:
+        with Spool(draft.manifest, options.partitions, candidates) as spool:
             for batch in reader:
                 for piece in plain_batches(batch):
                     spool.add(piece)
                 if progress:
                     progress(spool.row_count)
-            hot = spool.choose_hot()
+            hot = options.hot or spool.choose_hot()
             infos: list[PartitionInfo] = []
             for partition in range(options.partitions):
                 infos.append(_write_partition(draft, partition, spool.take(partition), hot))
@@ -231,11 +238,22 @@ def write_sorted(
     hot: HotKeys,
 ) -> PartitionInfo:
     """Write one partition from (codes, rows) that come sorted by code."""
+    return write_pages(draft, index, batches, attempt, hot)[0]
+
+
+def write_pages(
+    draft: Draft,
+    index: int,
+    batches: Iterator[tuple[NDArray[np.int64], pa.RecordBatch]],
+    attempt: str,
+    hot: HotKeys,
+) -> tuple[PartitionInfo, list[int]]:
+    """Write pages from (codes, rows) that come sorted by code; return also the rows of each."""
     writer = PartitionWriter(draft.store, draft.manifest, index, attempt, hot)
     try:
         for codes, batch in batches:
             writer.write(codes, batch)
-        return writer.close()
+        return writer.close(), writer.page_rows
     except BaseException:
         writer.abort()
         raise
@@ -245,34 +263,49 @@ def _write_partition(draft: Draft, index: int, rows: pa.Table, hot: HotKeys) -> 
     if rows.num_rows == 0:
         return empty_partition(index)
     batches = rows.to_batches()
-    codes = np.concatenate([_codes(draft.manifest, batch)[0] for batch in batches])
-    sizes = np.concatenate([row_sizes(draft.manifest, batch) for batch in batches])
+    codes = np.concatenate([key_codes(draft.manifest, batch)[0] for batch in batches])
+    return write_sorted(draft, index, sorted_rows(draft.manifest, codes, batches), "0", hot)
+
+
+def sorted_rows(
+    manifest: Manifest,
+    codes: NDArray[np.int64],
+    batches: Sequence[pa.RecordBatch],
+    which: NDArray[np.int64] | None = None,
+) -> Iterator[tuple[NDArray[np.int64], pa.RecordBatch]]:
+    """Yield rows with their codes, sorted by code; all of the batches, or those at some places."""
+    sizes = np.concatenate([row_sizes(manifest, batch) for batch in batches])
     order = np.argsort(codes, kind="stable")
+    if which is not None:
+        order = which[np.argsort(codes[which], kind="stable")]
     codes = codes[order]
     charged = np.maximum(
         sizes[order], _WRITE_BYTES // _WRITE_ROWS
     )  # so that the number of rows is bounded as well
     pieces = Gatherer(batches).pieces(order, cut_pages(charged, _WRITE_BYTES).tolist())
-    sorted_rows = ((codes[first:last], batch) for first, last, batch in pieces)
-    return write_sorted(draft, index, sorted_rows, attempt="0", hot=hot)
+    return ((codes[first:last], batch) for first, last, batch in pieces)
 
 
-def _codes(
+def key_codes(
     manifest: Manifest, batch: pa.RecordBatch
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the key codes of rows of R, and which rows have a key."""
     return manifest.coder.codes([batch.column(k) for k in manifest.key])
 
 
 def _codes_with_key(manifest: Manifest, batch: pa.RecordBatch) -> NDArray[np.int64]:
-    codes, has_key = _codes(manifest, batch)
+    codes, has_key = key_codes(manifest, batch)
     return codes[has_key]
 
 
-class _Spool:
+class Spool:
     """Rows by partition, in memory and, past `SPOOL_BYTES`, in temporary files."""
 
-    def __init__(self, draft: Draft, partitions: int, candidates: Candidates | None) -> None:
-        self._manifest = draft.manifest
+    def __init__(
+        self, manifest: Manifest, partitions: int, candidates: Candidates | None = None
+    ) -> None:
+        """Begin without rows."""
+        self._manifest = manifest
         self._candidates = candidates  # of the hot keys; None in key order
         self._batches: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
         self._held_bytes = 0  # size of `_batches`
@@ -280,10 +313,12 @@ class _Spool:
         self.row_count = 0  # rows added, those without a key among them
         self.null_keys = 0  # rows without a key, which are not kept
 
-    def __enter__(self) -> "_Spool":
+    def __enter__(self) -> "Spool":
+        """Return itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Remove the temporary files."""
         self._files.close(quietly=kind is not None)
 
     def add(self, batch: pa.RecordBatch) -> None:

@@ -4,6 +4,11 @@ The new snapshot becomes current by one atomic replacement of ``CURRENT``, as th
 that, all its files and the folders that hold their names are durable. A build that fails before
 that step removes its files. From that step on no file is removed, even after an error: the
 snapshot may be the current one.
+
+A snapshot that was made from another one, by a refresh, an upsert or a compaction, replaces just
+that one: if another writer was faster, the switch is refused (`WriteConflictError`). Between the
+look at ``CURRENT`` and its replacement a writer holds a commit lease; it goes on only if it sees no
+other, and otherwise withdraws and tries again. As with all leases, each writes before it looks.
 """
 
 import logging
@@ -16,7 +21,14 @@ from types import TracebackType
 import pyarrow as pa
 
 from semistream.columns import plain_schema
-from semistream.errors import BuildError, ColumnError, CommitError, did_you_mean
+from semistream.errors import (
+    BuildError,
+    ColumnError,
+    CommitError,
+    RelationFormatError,
+    WriteConflictError,
+    did_you_mean,
+)
 from semistream.keys import KeyCoder
 from semistream.relation import leases
 from semistream.relation.failures import check_is_seen, remedy, said
@@ -26,12 +38,14 @@ from semistream.relation.layout import (
     MANIFEST,
     Manifest,
     Order,
+    Origin,
     PartitionInfo,
     new_snapshot_name,
     snapshot_path,
 )
-from semistream.relation.prune import current_or_none, read_current, remove_leftovers
+from semistream.relation.prune import remove_leftovers
 from semistream.relation.relation import Relation
+from semistream.relation.snapshots import current_or_none, read_current
 from semistream.relation.storage import Store
 
 _LOG = logging.getLogger(__name__)
@@ -44,6 +58,7 @@ class Draft:
     location: str  # a path or a URI
     store: Store  # the files at `location`
     manifest: Manifest  # of the new snapshot; without partitions until `publish`
+    replaces: str | None = None  # the snapshot that must be current; None: any, or none
     # The build lease, inside the ``with`` block; none in the tasks of a Spark build.
     _hold: leases.Hold | None = field(default=None, init=False)
     # Whether the switch to this snapshot was begun; then its files are not removed any more.
@@ -75,6 +90,19 @@ class Draft:
         return cls(store.root if store.is_local else os.fspath(location), store, manifest)
 
     @classmethod
+    def derive(cls, location: str, base: Manifest, origin: Origin) -> "Draft":
+        """Return the draft of a snapshot that shares files with another, and replaces it."""
+        now = datetime.now(UTC)
+        new = replace(
+            base,
+            snapshot=new_snapshot_name(now),
+            created_at=now.isoformat(),
+            partitions=(),
+            origin=origin,
+        )
+        return cls(location, Store.at(location), new, replaces=origin.parent)
+
+    @classmethod
     def resume(cls, location: str, manifest: Manifest) -> "Draft":
         """Return a draft that another process started and will publish."""
         store = Store.at(location)
@@ -85,16 +113,26 @@ class Draft:
     def _folder(self) -> str:
         return snapshot_path(self.manifest.snapshot)
 
-    def publish(self, partitions: Sequence[PartitionInfo], null_keys: int) -> Relation:
+    def publish(
+        self, partitions: Sequence[PartitionInfo], null_keys: int, origin: Origin | None = None
+    ) -> Relation:
         """Write the manifest, make the snapshot current, and open it."""
-        manifest = replace(self.manifest, partitions=tuple(partitions), null_keys_dropped=null_keys)
+        manifest = replace(
+            self.manifest,
+            partitions=tuple(partitions),
+            null_keys_dropped=null_keys,
+            origin=origin or self.manifest.origin,
+            published_at=datetime.now(UTC).isoformat(),
+        )
         name = snapshot_path(manifest.snapshot, MANIFEST)
         text = manifest.to_json().encode()
         self.store.replace(name, text)
         self.store.sync_folder("")  # so that CURRENT is not there before the folder of snapshots
         self._check_is_whole(manifest)
         before = current_or_none(self.store) if _LOG.isEnabledFor(logging.INFO) else None
-        self._switch()
+        with leases.commit_lease(self.store):
+            self._check_is_current()
+            self._switch()
         if before is not None:
             self._log_replaced(before)
         return Relation(self.location, Manifest.from_json(text, self.store.path(name)))
@@ -132,7 +170,7 @@ class Draft:
     def _remove_leftovers(self, lease: leases.Lease) -> None:
         try:
             removed = remove_leftovers(lease)
-        except OSError as error:  # this build needs none of them
+        except (OSError, RelationFormatError) as error:  # this build needs none of them
             _LOG.warning(
                 "%s: what an earlier build left could not be removed: %s", self.location, error
             )
@@ -188,7 +226,8 @@ class Draft:
             self._hold.lease.write()
             self._hold.lease.wait_for_prune()
         names = set(self.store.names(self._folder))
-        missing = sorted({f for info in manifest.partitions for f in info.file_names()} - names)
+        own = {file for home, file in manifest.all_files() if home == manifest.snapshot}
+        missing = sorted(own - names)
         if missing:
             raise BuildError(
                 f"the relation at {self.location!r} could not be built: {len(missing)} of its "
@@ -196,6 +235,18 @@ class Draft:
                 "the build was suspended until prune() removed them as abandoned, or the executors "
                 "write to another place than this process sees; build again, to a path that is the "
                 "same everywhere"
+            )
+
+    def _check_is_current(self) -> None:
+        """Raise if the snapshot that this one was made from is not current any more."""
+        if self.replaces is None:
+            return
+        current = current_or_none(self.store)
+        if current != self.replaces:
+            raise WriteConflictError(
+                f"another writer was faster: snapshot {current} of {self.location!r} has replaced "
+                f"{self.replaces}, from which this {self.manifest.origin.operation} began. Nothing "
+                f"was changed; run it again, and it begins from {current}"
             )
 
     def _switch(self) -> None:

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.relation.layout import (
-    FORMAT_VERSIONS,
     MANIFEST,
     SNAPSHOTS,
     Manifest,
     is_snapshot_name,
     snapshot_path,
 )
-from semistream.relation.prune import current_or_none
+from semistream.relation.leases import readers_of
 from semistream.relation.reader import PageReader
+from semistream.relation.snapshots import current_or_none, shared_files
 from semistream.relation.storage import Store
 from semistream.units import format_bytes
 
@@ -62,6 +62,8 @@ class SnapshotInfo:
     size_bytes: int  # of all its files
     is_current: bool
     is_complete: bool  # False while it is built, and for what a build that died has left
+    shared_bytes: int  # of its files, those of which other snapshots consist as well
+    readers: tuple[str, ...]  # processes that read it now
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,12 @@ class RelationInfo:
     null_keys_dropped: int  # rows of the source without a key, which are not stored
     most_duplicates: int  # rows of the key that has most
     size_bytes: int  # of the rows, without page tables
+    delta_rows: int  # rows on delta pages, dead ones among them
+    dead_rows: int  # rows that were replaced or deleted, and stay until `compact`
     order: str
     partition_count: int
     page_count: int
+    delta_page_count: int
     hot_page_count: int
     page_limit_bytes: int  # the most bytes of a page, unless a single row is larger
     partition_rows: Spread
@@ -107,23 +112,26 @@ class RelationInfo:
 def describe(location: str, store: Store, manifest: Manifest) -> RelationInfo:
     """Read what there is to know about a relation and its open snapshot."""
     rows, sizes = _pages(store, manifest)
-    partitions = manifest.partitions
+    partitions, segments = manifest.partitions, manifest.segments
     return RelationInfo(
         location=location,
         snapshot=manifest.snapshot,
-        format_version=FORMAT_VERSIONS[manifest.order],
+        format_version=manifest.format_version,
         key=manifest.key,
         columns={field.name: str(field.type) for field in manifest.schema},
-        row_count=sum(p.row_count for p in partitions),
+        row_count=sum(p.live_rows for p in partitions),
         null_keys_dropped=manifest.null_keys_dropped,
-        most_duplicates=max((p.most_duplicates for p in partitions), default=0),
-        size_bytes=sum(p.size_bytes for p in partitions),
+        most_duplicates=max((s.most_duplicates for s in segments), default=0),
+        size_bytes=sum(s.size_bytes for s in segments),
+        delta_rows=sum(p.delta_rows for p in partitions),
+        dead_rows=sum(p.stored_rows - p.live_rows for p in partitions),
         order=manifest.order,
         partition_count=len(partitions),
-        page_count=sum(p.page_count for p in partitions),
+        page_count=sum(s.page_count for s in segments),
+        delta_page_count=sum(s.page_count for p in partitions for s in p.segments[1:]),
         hot_page_count=sum(p.hot_pages for p in partitions),
         page_limit_bytes=manifest.page_bytes,
-        partition_rows=Spread.of([p.row_count for p in partitions]),
+        partition_rows=Spread.of([p.live_rows for p in partitions]),
         page_rows=rows,
         page_bytes=sizes,
         snapshots=tuple(list_snapshots(store)),
@@ -134,6 +142,7 @@ def list_snapshots(store: Store) -> list[SnapshotInfo]:
     """Return all snapshots that take space, oldest first; those of unfinished builds as well."""
     now = datetime.now(UTC)
     current = current_or_none(store)
+    shared = shared_files(store)
     found = []
     for name in store.names(SNAPSHOTS):
         if is_snapshot_name(name):
@@ -147,6 +156,8 @@ def list_snapshots(store: Store) -> list[SnapshotInfo]:
                     size_bytes=sum(file.size_bytes for file in files),
                     is_current=name == current,
                     is_complete=any(file.name == MANIFEST for file in files),
+                    shared_bytes=sum(f.size_bytes for f in files if f.name in shared.get(name, ())),
+                    readers=readers_of(store, name),
                 )
             )
     return found
@@ -213,6 +224,7 @@ def _lines(info: RelationInfo) -> list[str]:
         f"key         {', '.join(info.key)} ({duplicates})",
         f"rows        {info.row_count:,}; {info.null_keys_dropped:,} without a key were left out",
         f"size        {format_bytes(info.size_bytes)}",
+        *_delta_lines(info),
         f"partitions  {info.partition_count}, of {partitions.least:,} to {partitions.most:,} rows; "
         f"the largest has {partitions.skew:.2f} × the mean",
         f"pages       {info.page_count:,}{hot}, of {pages.least:,} to {pages.most:,} rows; the "
@@ -225,10 +237,32 @@ def _lines(info: RelationInfo) -> list[str]:
     ]
 
 
+def _delta_lines(info: RelationInfo) -> list[str]:
+    if not info.delta_rows and not info.dead_rows:
+        return []
+    return [
+        f"deltas      {info.delta_rows:,} rows on {info.delta_page_count:,} delta pages, "
+        f"{info.dead_rows:,} dead rows; semistream compact folds them in"
+    ]
+
+
 def _snapshot_line(snapshot: SnapshotInfo) -> str:
-    state = "current" if snapshot.is_current else "old" if snapshot.is_complete else "unfinished"
     size = format_bytes(snapshot.size_bytes)
-    return f"{snapshot.snapshot}  {size:>9}  {format_age(snapshot.age_s):>10} ago  {state}"
+    notes = [_state(snapshot)]
+    if snapshot.shared_bytes:
+        notes.append(f"{format_bytes(snapshot.shared_bytes)} shared with others")
+    if snapshot.readers:
+        notes.append(f"read by {', '.join(snapshot.readers)}")
+    age = format_age(snapshot.age_s)
+    return f"{snapshot.snapshot}  {size:>9}  {age:>10} ago  {', '.join(notes)}"
+
+
+def _state(snapshot: SnapshotInfo) -> str:
+    if snapshot.is_current:
+        return "current"
+    if snapshot.is_complete:
+        return "old"
+    return "pruned" if snapshot.shared_bytes else "unfinished"
 
 
 def _advice(info: RelationInfo) -> list[str]:

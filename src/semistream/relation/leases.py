@@ -5,6 +5,7 @@
     products.rel/leases/<snapshot>/<random>.read     a process whose joins read the snapshot
     products.rel/leases/<snapshot>/<random>.build    a build that is writing it
     products.rel/leases/<snapshot>/<random>.prune    a prune that is about to remove it
+    products.rel/leases/commit/<random>.commit       a writer that is about to replace CURRENT
 
 The protocol, the same in a local folder, in one that several hosts mount, and in an object store:
 
@@ -24,6 +25,10 @@ The protocol, the same in a local folder, in one that several hosts mount, and i
     waits: either the prune withdraws, or the manifest is removed and the reader reports that the
     snapshot was pruned. A build does the same before it makes its snapshot current.
 
+5.  A writer that is about to replace ``CURRENT`` writes a commit lease, and only then looks for
+    those of others. If there is a live one it removes its own, waits for a random moment and begins
+    again. So at most one is between its look at ``CURRENT`` and the replacement.
+
 So each side writes before it looks, and no order of steps lets both continue. This needs a file
 system where a file that one process has written is listed for the next, which local ones and object
 stores are. NFS clients may list a folder as it was up to a minute ago; there the grace period makes
@@ -36,16 +41,19 @@ Then only the grace period protects the snapshot.
 import atexit
 import json
 import os
+import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import uuid4
 from weakref import WeakSet
 
+from semistream.errors import BuildError
 from semistream.relation.failures import check_is_seen, explained, pruned
 from semistream.relation.layout import CURRENT, MANIFEST, snapshot_path
 from semistream.relation.storage import Store
@@ -57,7 +65,10 @@ LINGER_S = 60.0  # a read lease is kept for this long after its last reader
 _TICK_S = 30.0  # between two checks by the thread
 _POLL_S = 0.05  # between two looks for a prune lease
 
-Kind: TypeAlias = Literal["read", "build", "prune"]
+_MOST_WAIT_S = 60.0  # for other writers that replace CURRENT
+_COMMIT = "commit"  # the folder of commit leases
+
+Kind: TypeAlias = Literal["read", "build", "prune", "commit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +187,12 @@ def live_leases(store: Store, snapshot: str, now: float, *kinds: Kind) -> list[F
         elif lease.kind in kinds:
             found.append(lease)
     return found
+
+
+def readers_of(store: Store, snapshot: str) -> tuple[str, ...]:
+    """Return the processes that read a snapshot now; nothing is written or removed."""
+    found = _leases(store, snapshot, time.time(), "read")
+    return tuple(str(lease) for lease, is_dead in found if lease.kind == "read" and not is_dead)
 
 
 def has_dead_build(store: Store, snapshot: str, now: float) -> bool:
@@ -372,6 +389,30 @@ def hold_for_building(store: Store, snapshot: str) -> Hold:
         lease.remove()
         raise
     return _keeper.add(lease)
+
+
+@contextmanager
+def commit_lease(store: Store) -> Iterator[None]:
+    """Be the only writer between a look at ``CURRENT`` and its replacement."""
+    lease = Lease(store, _COMMIT, "commit")
+    deadline = time.monotonic() + _MOST_WAIT_S
+    while True:
+        lease.write()
+        others = lease.others("commit")
+        if not others:
+            break
+        lease.remove()
+        if time.monotonic() > deadline:
+            raise BuildError(
+                f"the switch to a new snapshot of {store.root!r} has waited for {_MOST_WAIT_S:g} s "
+                f"for {', '.join(map(str, others))}, which is about to replace {CURRENT}. Run it "
+                "again later"
+            )
+        time.sleep(random.uniform(0.2, 2.0) * _POLL_S)  # noqa: S311
+    try:
+        yield
+    finally:
+        lease.remove()
 
 
 def drop_idle(store: Store) -> None:

@@ -1,13 +1,14 @@
 """The index on R as the joins use it: from a key code to its page.
 
 The *page of a code* is the first page that may hold it. Clustered pages of a partition are sorted,
-so their first codes are a sparse index; rows on hot pages (``order="frequency"``) are found through
-the non-clustered index, which has an entry for each of their codes. Both are searched through a
+so their first codes are a sparse index; rows on hot pages (``order="frequency"``) and delta pages
+are found through the non-clustered index, which has an entry for each of their codes. Both are searched through a
 directory (`index_kernels`). Duplicate keys may run on over several clustered pages: `end` says,
 for each page, behind which page all codes that belong to it have been seen.
 
 Memory: first codes, hot codes and hot pages are the reader's. The directories add 8 bytes a page
-and 2 a hot code, `ends` 4 bytes a page, and only where R has duplicates.
+and 2 a hot code, `ends` 4 bytes a page, and only where R has duplicates; codes on delta pages add
+12 bytes each.
 """
 
 from typing import Any
@@ -28,7 +29,7 @@ class PageIndex:
     def __init__(self, reader: PageReader) -> None:
         """Derive what is needed from the page table."""
         self.first_codes = reader.first_codes  # by page
-        self._hot_codes = reader.hot_codes  # ascending; rows on hot pages
+        self._hot_codes = reader.hot_codes  # ascending; rows on hot and delta pages
         self._hot_pages = reader.hot_pages  # the page of each hot code
         self.is_unique = reader.has_unique_codes  # no code is on two pages
         bounds = reader.partition_page_bounds()
@@ -42,14 +43,14 @@ class PageIndex:
         hot = (0, len(self._hot_codes))
         self._describe(len(bounds), self._hot_codes, hot, -(-hot[1] // _HOT_CODES_PER_RANGE), used)
         # By page: behind which one all its codes have been seen; None if that is the next.
-        self._ends = None if self.is_unique else self._find_ends(bounds)
+        self._ends = None if self.is_unique else self._find_ends(reader.clustered_stretches())
 
     @staticmethod
     def size_bytes(reader: PageReader) -> int:
         """Return the size in bytes that an index over these pages adds to the page table."""
         parts = 8 * kernels.COLUMNS * (len(reader.manifest.partitions) + 1)
         ends = 0 if reader.has_unique_codes else 4 * reader.page_count
-        return parts + 4 * _directory_entries(reader) + ends
+        return parts + 4 * _directory_entries(reader) + ends + reader.delta_index_bytes
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -106,10 +107,10 @@ class PageIndex:
         kernels.fill_directory(values, self.parts, part, self._directory)
         return used + ranges + 1
 
-    def _find_ends(self, bounds: NDArray[np.int64]) -> NDArray[np.int32]:
+    def _find_ends(self, stretches: list[tuple[int, int]]) -> NDArray[np.int32]:
         """A page's last code may be the next page's first, and run on for as long as that does."""
         ends = np.arange(1, self.page_count + 1, dtype=np.int32)
-        for first, last in bounds:
+        for first, last in stretches:
             codes = self.first_codes[first:last]
             if len(codes) > 1:
                 ends[first : last - 1] = first + np.searchsorted(codes, codes[1:], "right")
@@ -119,7 +120,5 @@ class PageIndex:
 def _directory_entries(reader: PageReader) -> int:
     """Return the most entries that all directories have: their ranges, and one more for each."""
     parts = len(reader.manifest.partitions) + 1
-    ranges = _RANGES_PER_PAGE * reader.page_count + -(
-        -len(reader.hot_codes) // _HOT_CODES_PER_RANGE
-    )
+    ranges = _RANGES_PER_PAGE * reader.page_count + -(-reader.listed_count // _HOT_CODES_PER_RANGE)
     return ranges + 2 * parts

@@ -39,7 +39,7 @@ def page_table_bound(
 
     Up to 1 MB that is read and freed again is not counted.
     """
-    infos = [manifest.partitions[p] for p in partitions if manifest.partitions[p].row_count]
+    infos = [segment for p in partitions for segment in manifest.partitions[p].segments]
     if not infos:
         return 0
     names = present_parts(store, manifest, infos, parts_of(manifest, columns))
@@ -51,8 +51,16 @@ def page_table_bound(
     hot_files = [store.entry(file_path(manifest, i, "hot")) for i in infos if i.hot_pages]
     hot = [entry.size_bytes for entry in hot_files if entry is not None]  # else the reader reports
     parts = sum(_PART_BYTES if is_fixed(name) else _PART_BYTES + _END_BYTES for name in names)
+    dead = dead_bytes([manifest.partitions[p] for p in partitions])
     table = (pages + 1) * (_PAGE_BYTES + parts)
-    return table + read + 2 * sum(hot) + store.buffer_bytes
+    return table + read + 2 * sum(hot) + dead + store.buffer_bytes
+
+
+def dead_bytes(infos: Sequence[PartitionInfo]) -> int:
+    """Return the size of the bitmap of dead rows of some partitions; 0 if none is dead."""
+    if not any(info.delta is not None and info.delta.dead_rows for info in infos):
+        return 0
+    return sum(info.stored_rows for info in infos) // 8 + 1
 
 
 def present_parts(
@@ -91,7 +99,7 @@ def parts_of(manifest: Manifest, columns: Sequence[str]) -> list[str]:
 
 def file_path(manifest: Manifest, info: PartitionInfo, kind: str) -> str:
     """Return the path of one of a partition's files inside the relation."""
-    return snapshot_path(manifest.snapshot, f"{info.files}.{kind}")
+    return snapshot_path(info.home or manifest.snapshot, f"{info.files}.{kind}")
 
 
 class PageTable:
@@ -140,6 +148,10 @@ class StoredColumns:
         """Return a column."""
         columns = [batch.column(name).to_numpy() for batch in self._batches]
         return columns[0] if len(columns) == 1 else np.concatenate(columns)
+
+    def first(self, name: str) -> pa.Scalar:
+        """Return the first value of a column."""
+        return self._batches[0].column(name)[0]
 
     def release(self) -> None:
         """Let go of what was mapped to read columns; they can be read again."""

@@ -6,6 +6,7 @@ each page and part, for the `_REMEMBERED_PARTS` parts used last: files of a snap
 
 import zlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,15 +16,31 @@ from semistream.relation.pagetable import CODES, is_fixed
 
 _REMEMBERED_PARTS = 4096
 _checked: OrderedDict[tuple[str, ...], NDArray[np.bool_]] = OrderedDict()
+_by_file: dict[str, NDArray[np.bool_]] = {}  # the newest flags of each file, views of the above
 
 
-def remember_checked(key: tuple[str, ...], page_count: int) -> NDArray[np.bool_]:
-    """Return the flags of the pages of a part that this process has checked, shared by readers."""
+def remember_checked(key: tuple[str, ...], page_counts: Sequence[int]) -> NDArray[np.bool_]:
+    """Return the flags of the pages of a part that this process has checked, shared by readers.
+
+    `key` names the part in each file, `page_counts` the pages there. Readers of the same files
+    share the flags; a reader of another snapshot begins with those of the files that it shares.
+    """
     flags = _checked.pop(key, None)
-    _checked[key] = np.zeros(page_count, np.bool_) if flags is None else flags
+    if flags is None:
+        known = [_by_file.get(name) for name in key]
+        flags = np.concatenate(
+            [
+                np.zeros(count, np.bool_) if found is None or len(found) != count else found
+                for found, count in zip(known, page_counts, strict=True)
+            ]
+        )
+        bounds = np.cumsum(page_counts)[:-1]
+        _by_file.update(zip(key, np.split(flags, bounds), strict=True))
+    _checked[key] = flags
     while len(_checked) > _REMEMBERED_PARTS:
-        _checked.popitem(last=False)
-    return _checked[key]
+        for name in _checked.popitem(last=False)[0]:
+            _by_file.pop(name, None)
+    return flags
 
 
 @dataclass(slots=True)

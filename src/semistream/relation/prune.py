@@ -1,6 +1,8 @@
 """Removing old snapshots and the files of dead builds, but nothing that is in use.
 
-`semistream.relation.leases` describes the protocol between prunes, readers and builds.
+`semistream.relation.leases` describes the protocol between prunes, readers and builds. Files that
+other snapshots share stay where they are when their own snapshot goes; without its manifest it
+cannot be opened any more. They go with the last snapshot that shares them.
 """
 
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from semistream.relation.layout import (
     snapshot_path,
 )
 from semistream.relation.leases import LEASE_S, LEASES, Lease
+from semistream.relation.snapshots import current_or_none, read_current, shared_files
 from semistream.relation.storage import Store
 
 GRACE_S = 3600.0
@@ -41,18 +44,24 @@ def prune(store: Store, keep: int, grace_s: float) -> Pruned:
     kept: dict[str, str] = {}
     freed_bytes = 0
     for snapshot in inventory.surplus(keep):
+        before_bytes = _size_bytes(store, snapshot)
         since, what = inventory.unused_since(snapshot)
         age_s = inventory.now - since
-        size_bytes = sum(entry.size_bytes for entry in store.entries(snapshot_path(snapshot)))
         if age_s < grace_s:
             kept[snapshot] = f"{what} {age_s:.0f} s ago; the grace period is {grace_s:g} s"
         elif reason := _remove_unless_used(store, snapshot, inventory.now):
             kept[snapshot] = reason
         else:
-            removed.append(snapshot)
-            freed_bytes += size_bytes
+            left_bytes = _size_bytes(store, snapshot)
+            freed_bytes += before_bytes - left_bytes
+            if snapshot in inventory.published or not left_bytes:
+                removed.append(snapshot)
     _sweep(store, inventory.now, grace_s)
-    return Pruned(removed, kept, freed_bytes)
+    return Pruned(sorted(removed), dict(sorted(kept.items())), freed_bytes)
+
+
+def _size_bytes(store: Store, snapshot: str) -> int:
+    return sum(entry.size_bytes for entry in store.entries(snapshot_path(snapshot)))
 
 
 def remove_leftovers(lease: Lease) -> list[str]:
@@ -70,7 +79,11 @@ def remove_leftovers(lease: Lease) -> list[str]:
         for name in names
         if name not in (current, lease.snapshot) and _is_left_over(store, name, current, now)
     ]
-    removed = [name for name in found if not _remove_unless_used(store, name, now)]
+    removed = [
+        name
+        for name in found
+        if not _remove_unless_used(store, name, now) and not store.exists(snapshot_path(name))
+    ]
     _sweep(store, now, LEASE_S)
     return removed
 
@@ -111,7 +124,8 @@ class _Inventory:
         """Return the snapshots beyond the newest `keep`, and the drafts, never the current one."""
         others = [name for name in self.published if name != self.current]
         drafts = [name for name in self.drafts if name != self.current]
-        return others[: max(0, len(others) - (keep - 1))] + drafts
+        surplus = others[: max(0, len(others) - (keep - 1))]
+        return surplus[::-1] + drafts  # newest first: what it shares with older ones goes with them
 
     def unused_since(self, snapshot: str) -> tuple[float, str]:
         """Return the last time at which a process may have opened or written it, and the event."""
@@ -138,11 +152,23 @@ def _remove_unless_used(store: Store, snapshot: str, now: float) -> str:
             return _in_use(used)
         if current_or_none(store) == snapshot:
             return "it has just become current"
-        store.remove(snapshot_path(snapshot), first=MANIFEST)
+        _remove(store, snapshot)
     finally:
         lease.remove()
     leases.remove_all(store, snapshot)
     return ""
+
+
+def _remove(store: Store, snapshot: str) -> None:
+    """Remove the files of a snapshot, the manifest first, but none that others share."""
+    shared = shared_files(store).get(snapshot)
+    if not shared:
+        store.remove(snapshot_path(snapshot), first=MANIFEST)
+        return
+    store.remove_file(snapshot_path(snapshot, MANIFEST))
+    for name in store.names(snapshot_path(snapshot)):
+        if name not in shared:
+            store.remove_file(snapshot_path(snapshot, name))
 
 
 def _in_use(used: list[leases.Found]) -> str:
@@ -161,16 +187,3 @@ def _sweep(store: Store, now: float, grace_s: float) -> None:
             leases.live_leases(store, snapshot, now)
             store.remove_empty_folder(f"{LEASES}/{snapshot}")
     store.remove_empty_folder(LEASES)
-
-
-def read_current(store: Store) -> str:
-    """Return the content of CURRENT, whether or not it is the name of a snapshot."""
-    return store.read(CURRENT).decode(errors="replace").strip()
-
-
-def current_or_none(store: Store) -> str | None:
-    """Return the content of CURRENT; None before the first build has made its snapshot current."""
-    try:
-        return read_current(store)
-    except FileNotFoundError:
-        return None

@@ -3,13 +3,16 @@
 A `PageReader` spans one partition (in a Spark task) or all of them (embedded): its pages are
 numbered 0 … ``page_count`` in one sequence, partition after partition. Each partition has its hot
 pages first, if the relation is ordered by frequency, then its clustered pages, sorted by key code
-(`semistream.relation.layout`). A code is found in two steps: among `hot_codes`, which name the page
-in `hot_pages`; else by a binary search in `first_codes` over the partition's clustered pages.
+(`semistream.relation.layout`), then its delta pages, if rows were changed. A code is found in two
+steps: among `hot_codes`, which name the page in `hot_pages`, hot or delta; else by a binary search
+in `first_codes` over the partition's clustered pages. Of the rows that are found those are dropped
+that are dead (`dead`).
 Only the page table and the requested parts are read. A part of a page is checked
 against its CRC-32 the first time this process reads it; files of a snapshot never change.
 
-Memory: the page table and the hot index, 12 bytes a hot code, belong to the reader and are counted
-by the join (`table_bytes`); all other bytes go into the caller's buffers. `page_table_bound` gives
+Memory: the page table, the bitmap of dead rows and the hot index, 12 bytes a hot code, belong to
+the reader and are counted by the join (`table_bytes`); the delta index is counted by `PageIndex`,
+which needs it. All other bytes go into the caller's buffers. `page_table_bound` gives
 the most memory of loading them in advance: partitions are read one after the other, and only the
 needed columns of the page table.
 """
@@ -25,8 +28,10 @@ from semistream.columns import width_bytes
 from semistream.errors import CorruptRelationError, SemistreamError
 from semistream.relation.device import Reading
 from semistream.relation.failures import reading_failed
+from semistream.relation.hot import HotKeys
 from semistream.relation.layout import Manifest, PartitionInfo, part_names
 from semistream.relation.leases import hold_for_reading
+from semistream.relation.listed import Listed
 from semistream.relation.openfiles import MOST_OPEN, OpenFiles
 from semistream.relation.pagetable import (
     CODES,
@@ -59,7 +64,9 @@ class PageReader:
         self.reading = reading or Reading()  # which device, and how it is read
         self._store = store
         infos = [manifest.partitions[p] for p in partitions]
-        self._infos = [info for info in infos if info.row_count]  # the others have no files
+        self._partitions = [info for info in infos if info.row_count]  # the others have no files
+        # Their files: of each partition the base, then its segments of delta pages.
+        self._infos = [segment for info in self._partitions for segment in info.segments]
         self._hold = hold_for_reading(store, manifest.snapshot)  # keeps `prune` away
         # Open files, by the position in `_infos` and the kind: key codes or data.
         self._files = OpenFiles(self._open_file, MOST_OPEN if store.is_local else None)
@@ -71,10 +78,9 @@ class PageReader:
         self.first_codes: NDArray[np.int64] = np.zeros(0, np.int64)
         # The position in `_infos` of each page's partition.
         self._file_index: NDArray[np.int32] = np.zeros(0, np.int32)
-        # The hot index: hot codes, ascending and each once, and the page of each.
-        self.hot_codes: NDArray[np.int64] = np.zeros(0, np.int64)
-        self.hot_pages: NDArray[np.int32] = np.zeros(0, np.int32)
-        self._load_hot_index()
+        self._listed = Listed(store, manifest.snapshot, self._partitions, self._read_table)
+        # A bit for each row: whether it is dead, not a row of R any more; empty if none is.
+        self.dead: NDArray[np.uint8] = self._listed.read_dead()
         self._load(present_parts(store, manifest, self._infos, parts_of(manifest, columns)))
 
     @property
@@ -115,14 +121,52 @@ class PageReader:
         """The average number of rows of a key."""
         return self.row_count / max(1, sum(info.distinct_codes for info in self._infos))
 
+    @property
+    def hot_codes(self) -> NDArray[np.int64]:
+        """The codes whose rows are on hot or on delta pages, ascending and each once."""
+        return self._listed.merged[0]
+
+    @property
+    def hot_pages(self) -> NDArray[np.int32]:
+        """The page of each hot code, hot or delta."""
+        return self._listed.merged[1]
+
+    def hot_keys(self) -> HotKeys:
+        """Return the keys that were hot when the base was written, ranked by their pages."""
+        return self._listed.hot_keys()
+
+    @property
+    def listed_count(self) -> int:
+        """How many hot codes there are at most, also before they are merged."""
+        return self._listed.most_codes
+
+    @property
+    def delta_index_bytes(self) -> int:
+        """The size of `hot_codes` and `hot_pages` beyond what `table_bytes` counts."""
+        return self._listed.delta_bytes
+
+    def frequent_pages(self) -> NDArray[np.int64]:
+        """Return the hot pages of all partitions, the most frequent of each first."""
+        pages = [
+            np.arange(at, at + info.hot_pages)
+            for at, info in zip(self._listed.starts, self._partitions, strict=True)
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *pages])
+
     def partition_page_bounds(self) -> NDArray[np.int64]:
         """Return each partition's first and last (exclusive) clustered page; equal without any."""
         bounds = np.zeros((len(self.manifest.partitions), 2), np.int64)
-        at = 0
-        for info in self._infos:
+        for at, info in zip(self._listed.starts, self._partitions, strict=True):
             bounds[info.index] = at + info.hot_pages, at + info.page_count
-            at += info.page_count
         return bounds
+
+    def clustered_stretches(self) -> list[tuple[int, int]]:
+        """Return the runs of pages, first and last (exclusive), in which codes ascend."""
+        ends = np.cumsum([info.page_count for info in self._infos]).tolist()
+        return [
+            (end - info.page_count + info.hot_pages, end)
+            for end, info in zip(ends, self._infos, strict=True)
+        ]
 
     def places_in_partition(self, pages: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the position of each of these pages in its own partition."""
@@ -137,17 +181,17 @@ class PageReader:
             return 0.0
         squares = sum(info.squared_loads[shift] for info in self._infos)
         # Partitions interleave: a run of codes is spread over all of them.
-        return squares * len(self._infos) / self.row_count
+        return squares * len(self._partitions) / self.row_count
 
     @property
     def table_bytes(self) -> int:
-        """Memory of the page table, the sparse index and the hot index."""
+        """Memory of the page table, the sparse index, the hot index and the bitmap."""
         return (
             self.row_bounds.nbytes
             + self.first_codes.nbytes
             + self._file_index.nbytes
-            + self.hot_codes.nbytes
-            + self.hot_pages.nbytes
+            + self.dead.nbytes
+            + self._listed.hot_bytes
             + sum(part.own_bytes for part in self._parts.values())
             + self._store.buffer_bytes
         )
@@ -327,28 +371,9 @@ class PageReader:
         checked = (
             np.ones(len(checksums), np.bool_)
             if self._store.is_queried
-            else remember_checked(tuple(files), len(checksums))
+            else remember_checked(tuple(files), [info.page_count for info in self._infos])
         )
         return Part(name, table.offsets[name], ends, unit_bytes, checksums, checked)
-
-    def _load_hot_index(self) -> None:
-        """Merge the partitions' indexes of hot pages; a code is in one partition only."""
-        codes, pages = [self.hot_codes], [self.hot_pages]
-        at = 0
-        for info in self._infos:
-            if info.hot_pages:
-                table = self._read_hot_index(info)
-                codes.append(table["code"])
-                pages.append(table["page"] + np.int32(at))
-            at += info.page_count
-        joined = np.concatenate(codes)
-        order = np.argsort(joined)
-        self.hot_codes = joined[order]
-        self.hot_pages = np.concatenate(pages)[order]
-
-    def _read_hot_index(self, info: PartitionInfo) -> StoredColumns:
-        path, checksum = self._path(info, "hot"), info.hot_index_checksum
-        return self._read_table("hot index", path, checksum, ["code", "page"])
 
     def _read_page_table(self, info: PartitionInfo, names: list[str]) -> StoredColumns:
         path, checksum = self._path(info, "pages"), info.page_table_checksum
@@ -358,7 +383,7 @@ class PageReader:
         return found
 
     def _read_table(self, what: str, path: str, checksum: int, columns: list[str]) -> StoredColumns:
-        """Read columns of the page table or the hot index, or raise why that is not possible."""
+        """Read columns of a file of arrays, or raise why that is not possible."""
         try:
             return read_columns(self._store, path, checksum, columns)
         except OSError as error:

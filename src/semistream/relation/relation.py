@@ -3,7 +3,7 @@
 import os
 import socket
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Self
 
@@ -13,6 +13,7 @@ from semistream.errors import CorruptRelationError, RelationNotFoundError
 from semistream.keys import KeyCoder
 from semistream.relation.device import Reading
 from semistream.relation.failures import explained
+from semistream.relation.history import Recorded, read_history, snapshot_as_of
 from semistream.relation.info import RelationInfo, describe
 from semistream.relation.layout import (
     CURRENT,
@@ -25,8 +26,9 @@ from semistream.relation.layout import (
 )
 from semistream.relation.leases import Hold, hold_for_reading
 from semistream.relation.pagetable import page_table_bound
-from semistream.relation.prune import GRACE_S, Pruned, prune, read_current
+from semistream.relation.prune import GRACE_S, Pruned, prune
 from semistream.relation.reader import PageReader
+from semistream.relation.snapshots import published, read_current
 from semistream.relation.storage import Store
 from semistream.relation.verify import Progress, Verification, verify
 from semistream.units import format_bytes
@@ -44,11 +46,24 @@ class Relation:
     reading: Reading = field(default_factory=Reading)  # how pages are read
 
     @classmethod
-    def open(cls, location: str | os.PathLike[str], snapshot: str | None = None) -> Self:
-        """Open the current snapshot of the relation at a path or URI, or a named one."""
+    def open(
+        cls,
+        location: str | os.PathLike[str],
+        snapshot: str | None = None,
+        *,
+        as_of: str | datetime | None = None,
+    ) -> Self:
+        """Open the current snapshot of the relation at a path or URI, or an old one.
+
+        An old one is named by its id (`snapshot`), or by a time at which it was current (`as_of`):
+        a datetime, or a text such as ``"2026-11-16 08:00"``, in the local time zone unless it says
+        another.
+        """
         store = Store.at(location)
         where = store.root if store.is_local else os.fspath(location)
         with explained(f"opening the relation {where!r}"):
+            if as_of is not None:
+                snapshot = snapshot_as_of(store, where, snapshot, as_of)
             name = snapshot_path(_snapshot_to_open(store, where, snapshot), MANIFEST)
             try:
                 text = store.read(name)
@@ -90,12 +105,18 @@ class Relation:
     @property
     def row_count(self) -> int:
         """The number of rows of R; rows without a key are not stored and not counted."""
-        return sum(p.row_count for p in self.manifest.partitions)
+        return sum(p.live_rows for p in self.manifest.partitions)
 
     @property
     def page_count(self) -> int:
-        """The number of pages of R."""
-        return sum(p.page_count for p in self.manifest.partitions)
+        """The number of pages of R, delta pages among them."""
+        return sum(s.page_count for s in self.manifest.segments)
+
+    @property
+    def delta_share(self) -> float:
+        """The rows on delta pages, as a share of all rows that are stored; 0 after `compact`."""
+        stored = sum(p.stored_rows for p in self.manifest.partitions)
+        return sum(p.delta_rows for p in self.manifest.partitions) / max(1, stored)
 
     @property
     def hot_page_count(self) -> int:
@@ -104,13 +125,13 @@ class Relation:
 
     @property
     def size_bytes(self) -> int:
-        """Size of R on disk in bytes, without page tables and the hot index."""
-        return sum(p.size_bytes for p in self.manifest.partitions)
+        """Size of R on disk in bytes, without page tables and indexes; with dead rows."""
+        return sum(s.size_bytes for s in self.manifest.segments)
 
     @property
     def has_unique_keys(self) -> bool:
         """Whether no two rows of R have the same key."""
-        return all(p.most_duplicates <= 1 for p in self.manifest.partitions)
+        return all(s.most_duplicates <= 1 for s in self.manifest.segments)
 
     @cached_property
     def coder(self) -> KeyCoder:
@@ -146,7 +167,12 @@ class Relation:
     def snapshots(self) -> list[str]:
         """Return the ids of all snapshots that are kept, oldest first."""
         with explained(f"listing the snapshots of {self.location!r}"):
-            return _published(self.store)
+            return published(self.store)
+
+    def history(self) -> list[Recorded]:
+        """Return all snapshots that are kept, oldest first: when, from what, what changed."""
+        with explained(f"reading the history of {self.location!r}"):
+            return read_history(self.store)
 
     def info(self) -> RelationInfo:
         """Return schema, key, sizes, skew of pages and partitions, and all snapshots.
@@ -224,9 +250,3 @@ def _no_snapshot(store: Store, where: str, snapshot: str) -> RelationNotFoundErr
 
 def _listed(store: Store) -> str:
     return ", ".join(store.names(SNAPSHOTS)) or "none"
-
-
-def _published(store: Store) -> list[str]:
-    """Return the snapshots that were finished, oldest first; a draft has no manifest."""
-    names = [name for name in store.names(SNAPSHOTS) if is_snapshot_name(name)]
-    return [name for name in names if store.exists(snapshot_path(name, MANIFEST))]

@@ -8,16 +8,23 @@ names all of it. Beyond checksums it checks what joins rely on and a wrong build
 2.  codes ascend within each page, and from page to page where pages are clustered,
 3.  each page begins with the code that the page table says,
 4.  rows of hot keys lie where the hot index says, and nowhere else,
-5.  rows, distinct codes, and the least and the greatest code are those of the manifest.
+5.  rows, distinct codes, and the least and the greatest code are those of the manifest,
+6.  the live rows of a code that was changed lie on the delta pages that the delta index says, and
+    nowhere else.
+
+The base of a partition and each segment of delta pages are verified by themselves, then the delta.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.errors import CorruptRelationError, StorageError
+from semistream.relation.deltas import read_delta
+from semistream.relation.hot import find
 from semistream.relation.layout import Manifest, PartitionInfo
 from semistream.relation.pagetable import CODES, parts_of
 from semistream.relation.reader import PageReader
@@ -45,27 +52,80 @@ class Verification:
 
 def verify(store: Store, manifest: Manifest, progress: Progress | None = None) -> Verification:
     """Read all of a snapshot and return what is wrong with it."""
-    total = sum(info.size_bytes for info in manifest.partitions)
+    total = sum(segment.size_bytes for segment in manifest.segments)
     problems: list[str] = []
     done = 0
     for info in manifest.partitions:
-        if not info.row_count:
-            continue
-        before = done
-        for size in _verify_partition(store, manifest, info, problems):
-            done += size
-            if progress:
-                progress(done, total)
-        done = before + info.size_bytes  # also if it could not be read to its end
-    rows = sum(info.row_count for info in manifest.partitions)
-    pages = sum(info.page_count for info in manifest.partitions)
+        for segment in info.segments:
+            before = done
+            for size in _verify_segment(store, manifest, segment, problems):
+                done += size
+                if progress:
+                    progress(done, total)
+            done = before + segment.size_bytes  # also if it could not be read to its end
+        if info.delta is not None and not problems:
+            problems += _verify_delta(store, manifest, info)
+    rows = sum(info.live_rows for info in manifest.partitions)
+    pages = sum(segment.page_count for segment in manifest.segments)
     return Verification(manifest.snapshot, rows, pages, total, problems)
 
 
-def _verify_partition(
+def _verify_delta(store: Store, manifest: Manifest, info: PartitionInfo) -> list[str]:
+    """Return what is wrong with the delta index and the dead rows of a partition."""
+    where = f"the delta of partition {info.index}"
+    try:
+        content = read_delta(store, manifest.snapshot, info)
+        reader = PageReader(store, manifest, [info.index], [])
+    except (OSError, ValueError, KeyError, IndexError, pa.ArrowException) as error:
+        return [f"{where} cannot be read ({error}); rebuild snapshot {manifest.snapshot}"]
+    except (CorruptRelationError, StorageError) as error:
+        return [str(error)]
+    wrong: list[str] = []
+    codes_seen, pages_seen = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    try:
+        for first, last in _pieces(reader, info):
+            codes = np.empty(int(reader.row_bounds[last] - reader.row_bounds[first]), np.int64)
+            reader.read_codes(first, last, codes)
+            rows = np.arange(reader.row_bounds[first], reader.row_bounds[last])
+            live = ~content.dead[rows]
+            if first < info.page_count:
+                if (find(content.codes, codes[live]) >= 0).any():
+                    wrong.append(f"{where} leaves rows alive that it has replaced")
+            else:
+                pages = np.searchsorted(reader.row_bounds, rows[live], "right") - 1
+                codes_seen.append(codes[live])
+                pages_seen.append(pages - info.page_count)
+    finally:
+        reader.close()
+    codes, places = np.unique(np.concatenate(codes_seen), return_index=True)
+    pages = np.concatenate(pages_seen)[places]
+    if not (np.array_equal(codes, content.codes) and np.array_equal(pages, content.pages)):
+        wrong.append(f"{where} does not find the rows that are on delta pages")
+    assert info.delta is not None
+    if int(content.dead.sum()) != info.delta.dead_rows:
+        wrong.append(f"{where} has another number of dead rows than was written down")
+    return [f"{what}; rebuild snapshot {manifest.snapshot}" for what in dict.fromkeys(wrong)]
+
+
+def _pieces(reader: PageReader, info: PartitionInfo) -> Iterator[tuple[int, int]]:
+    """Cut the pages of a partition into pieces, the base apart from delta pages."""
+    bounds, first = reader.row_bounds, 0
+    while first < reader.page_count:
+        end = int(np.searchsorted(bounds, bounds[first] + _CHUNK_BYTES // CODE_BYTES, "right")) - 1
+        end = max(first + 1, end)
+        if first < info.page_count:
+            end = min(end, info.page_count)
+        yield first, end
+        first = end
+
+
+def _verify_segment(
     store: Store, manifest: Manifest, info: PartitionInfo, problems: list[str]
 ) -> Iterator[int]:
-    """Verify a partition; yield the size in bytes of each piece once it was read."""
+    """Verify one segment; yield the size in bytes of each piece once it was read."""
+    info = replace(info, delta=None)
+    alone = [info if p.index == info.index else p for p in manifest.partitions]
+    manifest = replace(manifest, partitions=tuple(alone))
     try:
         reader = PageReader(store, manifest, [info.index], manifest.schema.names)
     except (CorruptRelationError, StorageError) as error:

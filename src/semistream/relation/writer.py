@@ -125,6 +125,11 @@ class PartitionWriter:
             hot_index_checksum=hot_checksum,
         )
 
+    @property
+    def page_rows(self) -> list[int]:
+        """How many rows each page has that was written so far, clustered pages first."""
+        return self._page_rows
+
     def abort(self) -> None:
         """Close the files of a partition that will not be used."""
         self._data.abandon()

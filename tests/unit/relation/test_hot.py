@@ -598,7 +598,7 @@ def rewrite_manifest(relation: ss.Relation, body: dict[str, Any]) -> None:
 
 
 def test_only_relations_by_frequency_have_the_new_format(relation: ss.Relation) -> None:
-    assert manifest_of(relation)["format_version"] == layout.FORMAT_VERSION == 2
+    assert manifest_of(relation)["format_version"] == layout.FORMAT_VERSIONS["frequency"] == 2
     by_key = ss.build_relation(numbered([1, 2]), relation.location, key="id")
     body = manifest_of(by_key)
     assert body["format_version"] == 1
