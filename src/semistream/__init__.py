@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from semistream import errors
 from semistream.api import Relation, build_relation
+from semistream.databases.source import sql_table
 from semistream.embedded import join
 from semistream.extras import needs_extra
+from semistream.tables import delta_changes, delta_table, delta_version, iceberg_table
 from semistream.version import __version__
 
 if TYPE_CHECKING:
-    from semistream.spark import configure_spark, enrich, enrich_with
+    from semistream.spark import configure_spark, enrich, enrich_with, maintain
 
 
 __all__ = [
@@ -26,16 +28,22 @@ __all__ = [
     "__version__",
     "build_relation",
     "configure_spark",
+    "delta_changes",
+    "delta_table",
+    "delta_version",
     "enrich",
     "enrich_with",
     "errors",
+    "iceberg_table",
     "join",
+    "maintain",
+    "sql_table",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Import the functions that need Spark when they are first used."""
-    if name in ("configure_spark", "enrich", "enrich_with"):
+    if name in ("configure_spark", "enrich", "enrich_with", "maintain"):
         with needs_extra("spark", f"semistream.{name}"):
             from semistream import spark
 

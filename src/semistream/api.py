@@ -6,11 +6,17 @@ predictions, `spark` the executors. This module puts them together and is on top
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from semistream.advice.explain import Explanation, explain
+from semistream.databases.relation import (
+    DEFAULT_BUFFER_BYTES,
+    DEFAULT_PAGE_BYTES,
+    TableRelation,
+)
 from semistream.relation import build, change, relation
 from semistream.relation.layout import Order
 from semistream.sources import is_spark_frame
@@ -24,6 +30,31 @@ class Relation(relation.Relation):
     >>> products.row_count, products.key  # doctest: +SKIP
     (3500000, ('product_id',))
     """
+
+    @classmethod
+    def sql(
+        cls,
+        url: str,
+        table: str,
+        *,
+        key: str | Sequence[str],
+        columns: Sequence[str] | None = None,
+        page_size: int | str = DEFAULT_PAGE_BYTES,
+        buffer: int | str = DEFAULT_BUFFER_BYTES,
+    ) -> "SqlRelation":
+        """Return a table of PostgreSQL, MariaDB, MySQL, SQLite or DuckDB, to be joined in place.
+
+        `url` has no password: that comes from ``PGPASSWORD`` or ``~/.pgpass``, from ``MYSQL_PWD``
+        or ``~/.my.cnf``. The `key` needs an index of the database. All `columns` can be joined,
+        unless some are named. The rows are counted once, by ranges of the key of about
+        `page_size`; a join reads such pages, and keeps what it fetched last in a `buffer`, which
+        is part of its memory. Each join, and on Spark each task of a micro-batch, reads the table
+        as it is when the join begins.
+
+        >>> shop = "postgresql://reader@db.example/shop"
+        >>> products = Relation.sql(shop, "products", key="product_id")  # doctest: +SKIP
+        """
+        return SqlRelation.at(url, table, key, columns, page_size, buffer)
 
     def explain(
         self,
@@ -126,6 +157,11 @@ class Relation(relation.Relation):
 
     def _opened(self, new: relation.Relation) -> "Relation":
         return Relation(new.location, new.manifest, self.reading)
+
+
+@dataclass(frozen=True, repr=False)
+class SqlRelation(TableRelation, Relation):
+    """A table in a database that joins read in place; see `Relation.sql`."""
 
 
 def build_relation(

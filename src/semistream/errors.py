@@ -117,6 +117,14 @@ class StaleRelationError(SemistreamError):
     """The relation is older than ``max_staleness``. Remedy: refresh it, or allow a greater age."""
 
 
+class DatabaseError(SemistreamError):
+    """A database refused, failed, or has no fitting index. Remedy: as the message says."""
+
+
+class TableChangedError(DatabaseError):
+    """A table has grown beyond what was counted when it was opened. Remedy: open it again."""
+
+
 class MissingPackageError(SemistreamError, ImportError):
     """A package is not installed. Remedy: install the extra that the message names."""
 

@@ -63,6 +63,7 @@ class BuildOptions:
     order: Order = "key"
     sample: Any = None  # rows of the stream, in any form that a source may have
     hot: HotKeys | None = None  # known hot keys, instead of a sample: a refresh keeps them
+    folded: tuple[tuple[str, int], ...] = ()  # streams of changes that were folded in before
     # How the snapshot comes to be; with a parent it replaces just that one.
     origin: Origin = field(default_factory=Origin)
 
@@ -103,7 +104,7 @@ class BuildOptions:
     def start(self, location: str | os.PathLike[str], schema: pa.Schema) -> Draft:
         """Return the draft of a snapshot with these options, for rows of this schema."""
         draft = Draft.start(location, schema, self.key_columns, self.page_bytes, self.order)
-        draft.manifest = replace(draft.manifest, origin=self.origin)
+        draft.manifest = replace(draft.manifest, origin=self.origin, folded=self.folded)
         draft.replaces = self.origin.parent or None
         return draft
 

@@ -50,6 +50,7 @@ def refresh_options(current: Relation, source: Any, sample: Any = None) -> Build
         sample=sample,
         hot=_hot_keys(current) if keeps_hot else None,
         origin=Origin("refresh", source_name(source), current.snapshot),
+        folded=current.manifest.folded,
     )
 
 
@@ -77,8 +78,12 @@ def upsert(
     changes: Any,
     deletes: str | None = None,
     progress: Callable[[int], None] | None = None,
+    folded: tuple[str, int] | None = None,
 ) -> Relation:
-    """Replace the rows of some keys by those of a source that needs no Spark."""
+    """Replace the rows of some keys by those of a source that needs no Spark.
+
+    `folded` is the stream and the micro-batch that the changes are of.
+    """
     reader = open_source(changes, "changes")
     base = current.manifest
     columns = change_columns(base, reader.schema, deletes)
@@ -87,7 +92,9 @@ def upsert(
     try:
         origin = Origin("upsert", source_name(changes), base.snapshot)
         with (
-            Draft.derive(current.location, base, origin) as draft,
+            Draft.derive(
+                current.location, base.with_folded(*folded) if folded else base, origin
+            ) as draft,
             Spool(base, partitions) as spool,
         ):
             for batch in reader:

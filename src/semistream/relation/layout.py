@@ -229,6 +229,12 @@ class Manifest:
     order: Order = "key"
     origin: Origin = field(default_factory=Origin)
     published_at: str = ""  # when it was complete, ISO 8601; empty in old relations
+    # Streams of changes that were folded in: the name of each, and its last micro-batch.
+    folded: tuple[tuple[str, int], ...] = ()
+
+    def with_folded(self, stream: str, batch: int) -> "Manifest":
+        """Return the manifest with another last micro-batch of a stream of changes."""
+        return replace(self, folded=tuple({**dict(self.folded), stream: batch}.items()))
 
     @property
     def format_version(self) -> int:
@@ -272,6 +278,8 @@ class Manifest:
             "published_at": self.published_at,
             "partitions": [self._partition_body(p) for p in self.partitions],
         }
+        if self.folded:
+            body["folded"] = dict(self.folded)
         return json.dumps({**body, "checksum": _checksum(body)}, indent=1)
 
     def _partition_body(self, info: PartitionInfo) -> dict[str, Any]:
@@ -325,6 +333,7 @@ class Manifest:
             order=order,
             origin=Origin(**body.get("origin", {})),
             published_at=body.get("published_at", ""),
+            folded=tuple(body.get("folded", {}).items()),
         )
 
 

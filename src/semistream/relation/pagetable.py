@@ -52,7 +52,8 @@ def page_table_bound(
     hot = [entry.size_bytes for entry in hot_files if entry is not None]  # else the reader reports
     parts = sum(_PART_BYTES if is_fixed(name) else _PART_BYTES + _END_BYTES for name in names)
     dead = dead_bytes([manifest.partitions[p] for p in partitions])
-    return (pages + 1) * (_PAGE_BYTES + parts) + read + 2 * sum(hot) + dead
+    table = (pages + 1) * (_PAGE_BYTES + parts)
+    return table + read + 2 * sum(hot) + dead + store.buffer_bytes
 
 
 def dead_bytes(infos: Sequence[PartitionInfo]) -> int:

@@ -201,6 +201,7 @@ class PageReader:
             + self.hot_codes.nbytes
             + self.hot_pages.nbytes
             + sum(part.own_bytes for part in self._parts.values())
+            + self._store.buffer_bytes
         )
 
     def part_bytes(self, part: str, first: int, last: int) -> int:
@@ -287,6 +288,8 @@ class PageReader:
     @property
     def most_gap_bytes(self) -> int:
         """How many bytes between two parts are read rather than skipped."""
+        if self._store.is_queried:
+            return 0
         return self.reading.most_gap_bytes(self._store.is_local)
 
     def part(self, name: str) -> Part | None:
@@ -376,7 +379,11 @@ class PageReader:
             np.cumsum(ends, out=ends)
         checksums = table.checksums[name]
         files = [self._store.path(self._path(info, name)) for info in self._infos]
-        checked = remember_checked(tuple(files), [info.page_count for info in self._infos])
+        checked = (
+            np.ones(len(checksums), np.bool_)
+            if self._store.is_queried
+            else remember_checked(tuple(files), [info.page_count for info in self._infos])
+        )
         return Part(name, table.offsets[name], ends, unit_bytes, checksums, checked)
 
     def _read_page_table(self, info: PartitionInfo, names: list[str]) -> StoredColumns:

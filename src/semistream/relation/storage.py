@@ -148,6 +148,10 @@ class Store(ABC):
     """A folder on some file system; paths given to it are relative to the folder."""
 
     root: str  # the path of the folder
+    # Whether reads are queries (`semistream.databases`): many ranges cost as much as one, and there
+    # are no checksums.
+    is_queried = False
+    buffer_bytes = 0  # memory that reading takes besides the caller's
 
     @staticmethod
     def at(location: str | os.PathLike[str]) -> "Store":

@@ -1,0 +1,1 @@
+"""R where it already is: a table in PostgreSQL, MariaDB, SQLite or DuckDB."""

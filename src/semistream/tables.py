@@ -1,0 +1,169 @@
+"""Delta and Iceberg tables as sources of rows, and changes folded to the last one of each key.
+
+What is here yields Arrow streams, which `build_relation`, `refresh` and `upsert` take like any
+other. On Spark, a DataFrame that Spark's own reader makes of such a table does as well.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from semistream.errors import ColumnError, OptionError, did_you_mean
+from semistream.extras import needs_extra
+
+DELETED = "_deleted"  # the column that marks deletions in what this module returns
+_POSITION = "__semistream_position"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that are read when somebody asks for them."""
+
+    name: str
+    open: Callable[[], pa.RecordBatchReader]
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a capsule with the rows."""
+        return self.open().__arrow_c_stream__(requested_schema)
+
+
+def delta_table(
+    location: str | os.PathLike[str],
+    *,
+    version: int | None = None,
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Rows:
+    """Return the rows of a Delta table, of its newest version or of another.
+
+    `options` are for the storage; keys of an object store are better left to its environment
+    variables.
+    """
+    where = os.fspath(location)
+
+    def read() -> pa.RecordBatchReader:
+        dataset = _delta(where, version, options).to_pyarrow_dataset()
+        wanted = None if columns is None else list(columns)
+        return dataset.scanner(columns=wanted).to_reader()
+
+    return Rows(where, read)
+
+
+def delta_version(
+    location: str | os.PathLike[str], options: Mapping[str, str] | None = None
+) -> int:
+    """Return the newest version of a Delta table."""
+    return int(_delta(os.fspath(location), None, options).version())
+
+
+def delta_changes(
+    location: str | os.PathLike[str],
+    *,
+    key: str | Sequence[str],
+    since: int,
+    until: int | None = None,
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Rows:
+    """Return what changed in a Delta table after version `since`, by its change data feed.
+
+    Of each key only the last change: its row, or a row whose column ``_deleted`` is true. The key
+    must be unique in the table, and the feed enabled (``delta.enableChangeDataFeed``).
+
+    ::
+
+        relation.upsert(ss.delta_changes(path, key="id", since=7), deletes="_deleted")
+    """
+    where = os.fspath(location)
+    keys = [key] if isinstance(key, str) else list(key)
+
+    def read() -> pa.RecordBatchReader:
+        table = _delta(where, None, options)
+        if until is None and table.version() <= since:
+            fields = [pa.field(f.name, f.type) for f in pa.schema(table.schema().to_arrow())]
+            return pa.schema([*fields, pa.field(DELETED, pa.bool_())]).empty_table().to_reader()
+        feed = table.load_cdf(starting_version=since + 1, ending_version=until)
+        changes = _folded_feed(pa.table(feed), keys)
+        return changes.select([*columns, DELETED] if columns else changes.column_names).to_reader()
+
+    return Rows(where, read)
+
+
+def iceberg_table(
+    table: Any,
+    *,
+    snapshot: int | None = None,
+    columns: Sequence[str] | None = None,
+) -> Rows:
+    """Return the rows of an Iceberg table, of its current snapshot or of another.
+
+    `table` is a table of PyIceberg (``load_catalog(…).load_table(…)``), or the location of a
+    table's metadata file.
+    """
+    with needs_extra("iceberg", "an Iceberg table"):
+        from pyiceberg.table import StaticTable
+
+    opened = StaticTable.from_metadata(table) if isinstance(table, str) else table
+    if snapshot is not None and opened.snapshot_by_id(snapshot) is None:
+        known = ", ".join(str(s.snapshot_id) for s in opened.snapshots()) or "none"
+        raise OptionError(f"the Iceberg table has no snapshot {snapshot}; it has {known}")
+
+    def read() -> pa.RecordBatchReader:
+        fields = ("*",) if columns is None else tuple(columns)
+        scan = opened.scan(selected_fields=fields, snapshot_id=snapshot)
+        return scan.to_arrow_batch_reader()
+
+    return Rows(str(table), read)
+
+
+def last_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the last row of each key; rows without a key are left out.
+
+    >>> changes = pa.table({"k": [1, 2, 1, None], "v": ["a", "b", "c", "d"]})
+    >>> last_changes(changes, ["k"]).to_pydict()
+    {'k': [2, 1], 'v': ['b', 'c']}
+    """
+    for name in key:
+        if name not in changes.column_names:
+            raise ColumnError(
+                f"the changes have no key column {name!r}; they have "
+                f"{', '.join(changes.column_names)}.{did_you_mean(name, changes.column_names)}"
+            )
+        changes = changes.filter(pc.is_valid(changes.column(name)))
+    numbered = changes.select(list(key)).append_column(
+        _POSITION, pa.array(np.arange(changes.num_rows))
+    )
+    last = numbered.group_by(list(key)).aggregate([(_POSITION, "max")])
+    rows = np.sort(last.column(f"{_POSITION}_max").to_numpy())
+    return changes.take(pa.array(rows))
+
+
+def _delta(where: str, version: int | None, options: Mapping[str, str] | None) -> Any:
+    with needs_extra("delta", "a Delta table"):
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    try:
+        return DeltaTable(where, version=version, storage_options=dict(options or {}) or None)
+    except DeltaError as error:
+        wanted = "" if version is None else f" in version {version}"
+        raise OptionError(f"{where!r} cannot be read as a Delta table{wanted}: {error}") from None
+
+
+def _folded_feed(feed: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return the last change of each key; in one version a new row comes after a deletion."""
+    kind = feed.column("_change_type")
+    deleted = pc.equal(kind, "delete")
+    feed = feed.append_column(DELETED, deleted)
+    feed = feed.filter(pc.not_equal(kind, "update_preimage"))
+    is_new = pc.cast(pc.invert(feed.column(DELETED)), pa.int8())
+    numbered = feed.append_column(_POSITION, is_new)
+    rows = pc.sort_indices(
+        numbered, [("_commit_version", "ascending"), (_POSITION, "ascending")]
+    )
+    hidden = ["_change_type", "_commit_version", "_commit_timestamp"]
+    return last_changes(feed.take(rows).drop_columns(hidden), key)

