@@ -51,6 +51,7 @@ from semistream.spark.merging import Merging
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, Route, choose_route
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
+from semistream.spark.warm import WarmTask, Warmth, remove_when_stopped
 from semistream.spark.workers import check_workers
 from semistream.spec import Columns, JoinSpec, On
 from semistream.units import parse_budget
@@ -110,7 +111,7 @@ def enrich(
     given = _given(memory, memory_per_task, relation)
     route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
     check_workers(session)
-    task = Task(relation, spec, algorithm, route).with_factors()
+    task = Task(relation, spec, algorithm, route, _warmth(stream, route)).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     counters = _counters(route.tasks)
     if name is None:
@@ -119,6 +120,17 @@ def enrich(
         observed = joined.observe(name, *counters)
     is_joined = unless_error(column(TELEMETRY_COLUMN).isNull())
     return observed.filter(is_joined).drop(*_INNER_COLUMNS)
+
+
+def _warmth(stream: DataFrame, route: Route) -> Warmth | None:
+    """Return how the tasks find what stays warm between micro-batches; None without these."""
+    if not stream.isStreaming:
+        return None
+    session = stream.sparkSession
+    local_dirs = tuple((session.conf.get("spark.local.dir", "") or "").split(","))
+    warmth = Warmth(route.warm_bytes, route.tasks, tuple(place for place in local_dirs if place))
+    remove_when_stopped(session, warmth)
+    return warmth
 
 
 def _given(memory: int | str | None, per_task: int | str | None, relation: Relation) -> Given:
@@ -186,6 +198,7 @@ class Task:
     spec: JoinSpec
     algorithm: str
     route: Route  # how rows come to the task, and its memory
+    warmth: Warmth | None = None  # of a streaming query: what stays warm between micro-batches
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
     def with_factors(self) -> "Task":
@@ -214,11 +227,23 @@ class Task:
         wire, merging = _Wire(spec), Merging(self.route.merged_bytes)
         try:
             with self._whole_budget():
-                about = (self.relation, spec, self.route.join_bytes, self._partition(first))
-                operator = make_join(self.algorithm, *about, factors=self.factors)
+                partition = self._partition(first)
+                warm = WarmTask()
+                if self.warmth is not None:
+                    warm = self.warmth.begin(self.relation, partition)
+                about = (self.relation, spec, self.route.join_bytes, partition)
+                operator = make_join(
+                    self.algorithm,
+                    *about,
+                    factors=self.factors,
+                    front=warm.front,
+                    history=warm.history,
+                )
                 for batch in merging.merge(operator.join(stream)):
                     yield wire.rows(batch)
-                yield wire.telemetry(_with_merging(operator.telemetry, merging))
+                warm.keep(operator.telemetry.front_admissions)
+                beside_bytes = merging.peak_bytes + warm.peak_bytes
+                yield wire.telemetry(_with_beside(operator.telemetry, beside_bytes))
         except SemistreamError as error:
             yield wire.error(error)
 
@@ -239,10 +264,9 @@ class Task:
         return pa.RecordBatch.from_arrays(batch.columns[: len(names)], schema=pa.schema(named))
 
 
-def _with_merging(counted: Telemetry, merging: Merging) -> Telemetry:
-    """Return the counters of a join with the memory in which its output was merged."""
-    peak_bytes = counted.memory_bytes_peak + merging.peak_bytes
-    return replace(counted, memory_bytes_peak=peak_bytes)
+def _with_beside(counted: Telemetry, beside_bytes: int) -> Telemetry:
+    """Return the counters of a join with the memory that its task has used beside it."""
+    return replace(counted, memory_bytes_peak=counted.memory_bytes_peak + beside_bytes)
 
 
 class _Wire:
