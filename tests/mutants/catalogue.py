@@ -7,6 +7,7 @@ short, so that they outlive changes around them; one that is no longer found is 
 from dataclasses import dataclass
 
 _CONTRACT = "tests/contract/test_operators.py"
+_READ_PLAN = ("tests/unit/relation/test_readplan.py",)
 _SPARSE = ("tests/unit/joins/test_diskbuffer.py",)
 
 
@@ -571,5 +572,69 @@ MUTANTS = (
         'if answer["version"] != __version__:',
         "if False:",
         ("tests/spark/test_workers.py::test_what_the_driver_says_about_its_workers",),
+    ),
+    # Look-ups and the read plan
+    Mutant(
+        "read plan: a page after a gap is taken from the gap",
+        "relation/read_kernels.py",
+        "starts[at - first] = used + gap",
+        "starts[at - first] = used",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: gaps are read however wide they are",
+        "relation/read_kernels.py",
+        "if count == 0 or gap < 0 or gap > most_gap:",
+        "if count == 0 or gap < 0:",
+        ("tests/unit/joins/test_lookupjoin.py",),
+    ),
+    Mutant(
+        "read plan: a second file is read as if it were the first",
+        "relation/readplan.py",
+        "view = self._read(part, pages[:end], at)",
+        "view = self._read(part, pages, at)",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: single values are read without a checksum",
+        "relation/readplan.py",
+        "return not is_dense and bool(part.checked[pages].all())",
+        "return not is_dense",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: one checked page vouches for those beside it",
+        "relation/parts.py",
+        "if checked.all():",
+        "if checked.any():",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: nested values of a later view have the sizes of an earlier one",
+        "joins/plannedrows.py",
+        "before = np.append(0, ends)[page]",
+        "before = 0 * np.append(0, ends)[page]",
+        ("tests/unit/joins/test_plannedrows.py",),
+    ),
+    Mutant(
+        "look-ups: duplicates on the next page are not looked for",
+        "joins/lookup_kernels.py",
+        "if page >= last or page <= pages[slot] or first_codes[page] != code:",
+        "if True:",
+        ("tests/unit/joins/test_lookupjoin.py",),
+    ),
+    Mutant(
+        "look-ups: the first guess may be a later duplicate",
+        "joins/lookup_kernels.py",
+        "if codes[guess] == code and codes[guess - 1] != code:",
+        "if codes[guess] == code:",
+        ("tests/unit/joins/test_lookupjoin.py",),
+    ),
+    Mutant(
+        "look-ups: a full output forgets where it stopped",
+        "joins/lookup_kernels.py",
+        "position[0], position[1] = request, row",
+        "position[0], position[1] = request, -1",
+        ("tests/unit/joins/test_lookupjoin.py",),
     ),
 )

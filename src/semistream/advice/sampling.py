@@ -12,7 +12,7 @@ from semistream.spec import JoinSpec
 
 SAMPLE_ROWS = 16_384
 _ROWS_PER_BATCH = 2_048  # that are sampled
-_SLICE_ROWS = 256  # of a batch, whose keys are sampled together
+_SLICE_ROWS = 1_024  # of a batch, whose keys are sampled together
 
 
 class SampledSource:

@@ -10,7 +10,7 @@ from semistream.relation.reader import PageReader
 from semistream.relation.writer import CODE_BYTES
 
 _ALIGN = 64
-MOST_PLANNED_BYTES = 1 << 20
+MOST_PLANNED_BYTES = 1 << 21
 _GAPS_IN_BUFFER = 4
 
 

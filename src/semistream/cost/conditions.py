@@ -1,7 +1,10 @@
 """The inputs of a prediction besides the settings: R's layout on disk, demand, cost factors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import inf
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,11 +12,13 @@ from numpy.typing import NDArray
 from semistream.budget.frontsizes import FrontPolicy
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, RequestCosts
+from semistream.cost.kernels import count_runs
 
 Floats = NDArray[np.float64]
+_Runs: TypeAlias = Callable[[int], tuple[Floats, Floats]]  # of the loads, by the widest gap
 # Of a large R, only this number of loads, or of pages, is computed exactly.
 _FEW_LOADS = 128
-_FEW_PAGES = 16_384
+_FEW_PAGES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +81,15 @@ class Conditions:
             each = (io(pages * size / (1 + breaks), follows=follows) for size in sizes)
             return (1 + breaks) * sum(each), pages * sum(sizes), pages
         loads = loads.thinned()
-        cost, read_bytes = self._codes(loads)
+        runs = cache(loads.runs)  # parts of equal size have equal runs
+        cost, read_bytes = self._codes(loads, runs)
         code_pages = read_bytes / max(1.0, layout.code_bytes)
         for size in layout.part_bytes:
-            seconds, size_bytes = self._part(loads, size, breaks / pages)
+            seconds, size_bytes = self._part(loads, runs, size, breaks / pages)
             cost, read_bytes = cost + seconds, read_bytes + size_bytes
         return cost, read_bytes, code_pages
 
-    def _codes(self, loads: "Loads") -> tuple[float, float]:
+    def _codes(self, loads: "Loads", runs_of: "_Runs") -> tuple[float, float]:
         """Return the time and bytes of a load's codes: they lie in a file of their own."""
         size, io = self.layout.code_bytes, self.factors.io
         # Without columns to fetch a scan never seeks.
@@ -92,25 +98,27 @@ class Conditions:
             return io(loads.pages * size, follows=follows), loads.pages * size
         # No seek either if a load ends with a page that was read and the next one begins behind it.
         continues = float(np.mean(loads.touched[:, -1])) ** 2
-        runs, fetched = self._runs_of_codes(loads)
+        runs, fetched = self._runs_of_codes(loads, runs_of)
         seconds, size_bytes = self._planned(loads, size, runs, fetched)
         return seconds - follows * continues * io.seek_s, size_bytes
 
-    def _runs_of_codes(self, loads: "Loads") -> tuple[Floats, Floats]:
+    def _runs_of_codes(self, loads: "Loads", runs_of: "_Runs") -> tuple[Floats, Floats]:
         """Return the runs of pages whose codes are read, and the number of pages in them."""
         gap = self._most_gap_pages(self.layout.code_bytes)
         if self.layout.rows_per_key <= 1:
-            return loads.runs(gap)
+            return runs_of(gap)
         # The rows of a key may run on to the next page, which is read as well.
-        runs, fetched = loads.runs(max(0, gap - 1))
+        runs, fetched = runs_of(max(0, gap - 1))
         return runs, np.minimum(loads.pages, fetched + runs)
 
-    def _part(self, loads: "Loads", size: float, breaks: float) -> tuple[float, float]:
+    def _part(
+        self, loads: "Loads", runs_of: "_Runs", size: float, breaks: float
+    ) -> tuple[float, float]:
         """Return the time and bytes of a part of the pages with matches.
 
         `breaks` is how often a page does not lie behind the one before it in the file.
         """
-        runs, fetched = loads.runs(self._most_gap_pages(size))
+        runs, fetched = runs_of(self._most_gap_pages(size))
         runs = runs + breaks * fetched
         return self._planned(loads, size, runs, fetched + loads.cuts, loads.cuts)
 
@@ -191,21 +199,10 @@ class Loads:
         (1 − Σ u_j)·Π(1 − v_j).
         """
         count, pages = self.touched.shape
-        asks = np.zeros((count, pages)) if self.asks is None else self.asks
-        others = (self.touched - asks) / np.maximum(1e-12, 1 - asks)
-        asked, missed = np.zeros((2, count, pages + 1))
-        np.cumsum(asks, axis=1, out=asked[:, 1:])
-        np.cumsum(np.log(np.maximum(1e-300, 1 - others)), axis=1, out=missed[:, 1:])
-
-        def untouched(first: NDArray[np.int64], last: NDArray[np.int64]) -> Floats:
-            rest = np.maximum(0.0, 1 - asked[:, last] + asked[:, first])
-            return np.asarray(rest * np.exp(missed[:, last] - missed[:, first]), np.float64)
-
-        at = np.arange(pages)
-        before, behind = np.maximum(0, at - most_gap - 1), np.minimum(pages, at + most_gap + 2)
-        starts = untouched(before, at) - untouched(before, at + 1)
-        ends = untouched(at + 1, behind) - untouched(at, behind)
-        return starts.sum(axis=1), np.maximum(0.0, ends @ (at + 1.0) - starts @ at)
+        asks = np.zeros((1, pages)) if self.asks is None else self.asks
+        runs, fetched = np.empty((2, count))
+        count_runs(self.touched, asks, most_gap, runs, fetched)
+        return runs, fetched
 
 
 def _pieces(matches: Floats, output_rows: float) -> Floats:

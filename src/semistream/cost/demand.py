@@ -56,7 +56,7 @@ class Demand:
             raise OptionError(
                 f"a skew is a Zipf exponent of at least 0; got {exponent} for {key_count} keys"
             )
-        weights, tail, counts = _zipf_weights(exponent, 0, key_count)
+        weights, tail, counts = _Ranks.after(0, key_count, MOST_HEAD_KEYS).weights(exponent)
         total = weights.sum() + (tail * counts).sum()
         return cls(key_count, weights / total, tail / total, counts, exponent)
 
@@ -85,7 +85,8 @@ class Demand:
         tail_share = rest.sum() / total
         exponent = fit_exponent(len(counts), total, key_count)
         tail_exponent = fit_exponent(len(rest), int(rest.sum()), key_count, behind=is_head)
-        more, tail, tail_counts = _zipf_weights(tail_exponent, is_head, key_count, _TAIL_HEAD_KEYS)
+        ranks = _Ranks.after(is_head, key_count, _TAIL_HEAD_KEYS)
+        more, tail, tail_counts = ranks.weights(tail_exponent)
         weight = more.sum() + (tail * tail_counts).sum()
         scale = tail_share / weight if weight else 0.0
         density = None
@@ -175,8 +176,10 @@ def fit_exponent(distinct: int, draws: int, key_count: int, behind: int = 0) -> 
     if draws < 2 or distinct < 1 or key_count - behind < 2:
         return 0.0
 
+    ranks = _Ranks.after(behind, key_count, _FIT_HEAD_KEYS)
+
     def surplus(exponent: float) -> float:
-        head, tail, counts = _zipf_weights(exponent, behind, key_count, _FIT_HEAD_KEYS)
+        head, tail, counts = ranks.weights(exponent)
         total = head.sum() + (tail * counts).sum()
         seen = -np.expm1(-draws * head / total).sum()
         seen += (-np.expm1(-draws * tail / total) * counts).sum()
@@ -213,21 +216,28 @@ def poisson_below(count: int, mean: Floats) -> Floats:
     return total
 
 
-def _zipf_weights(
-    exponent: float, behind: int, key_count: int, head_keys: int = MOST_HEAD_KEYS
-) -> tuple[Floats, Floats, Floats]:
-    """Return weights of the first ranks after `behind`, and classes of the others with counts."""
-    single = min(head_keys, key_count - behind)
-    ranks = np.arange(behind + 1, behind + single + 1, dtype=np.float64)
-    head: Floats = ranks**-exponent
-    first = behind + single
-    if first >= key_count:
-        return head, np.zeros(0), np.zeros(0)
-    octaves = np.log2(key_count / first)
-    bounds = np.geomspace(first, key_count, 2 + int(octaves * _CLASSES_PER_OCTAVE))
-    bounds = np.unique(np.round(bounds))
-    counts = np.diff(bounds)
-    return head, _power_sums(exponent, bounds) / counts, counts
+@dataclass(frozen=True, slots=True)
+class _Ranks:
+    """Ranks of keys: some of them one by one, and those behind them in classes."""
+
+    single: Floats
+    bounds: Floats  # of the classes: the rank before the first one, and the last of each
+
+    @classmethod
+    def after(cls, behind: int, key_count: int, head_keys: int) -> "_Ranks":
+        """Return the ranks ``behind + 1 … key_count``, the first `head_keys` of them one by one."""
+        first = min(behind + head_keys, key_count)
+        single = np.arange(behind + 1, first + 1, dtype=np.float64)
+        if first == key_count:
+            return cls(single, np.zeros(0))
+        classes = int(np.log2(key_count / first) * _CLASSES_PER_OCTAVE)
+        return cls(single, np.unique(np.round(np.geomspace(first, key_count, 2 + classes))))
+
+    def weights(self, exponent: float) -> tuple[Floats, Floats, Floats]:
+        """Return rank^-exponent of the single ranks, of the classes on average, and their sizes."""
+        head: Floats = self.single**-exponent
+        counts = np.diff(self.bounds)
+        return head, _power_sums(exponent, self.bounds) / counts, counts
 
 
 def _power_sums(exponent: float, bounds: Floats) -> Floats:

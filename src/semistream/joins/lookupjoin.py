@@ -137,7 +137,8 @@ class LookUpJoin(StreamJoin):
             whole = len(view.data) // CODE_BYTES * CODE_BYTES
             pages = (view.starts // CODE_BYTES, requests.pages[view.first : view.last])
             in_view = (view.data[:whole].view(np.int64), *pages, self._reader.row_bounds)
-            some = slice(*np.searchsorted(requests.indexes, (view.first, view.last)))
+            bounds = np.array([view.first, view.last], requests.indexes.dtype)
+            some = slice(*np.searchsorted(requests.indexes, bounds))
             wanted = (requests.slots[some], requests.codes[some], requests.indexes[some])
             position = np.array([0, -1])
             while position[0] < len(wanted[0]):

@@ -44,6 +44,7 @@ import re
 import zlib
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 from uuid import uuid4
 
@@ -119,7 +120,7 @@ class PartitionInfo:
         return [f"{self.files}.{kind}" for kind in kinds] if self.files else []
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
     """One snapshot of a relation."""
 
@@ -132,12 +133,12 @@ class Manifest:
     partitions: tuple[PartitionInfo, ...]
     order: Order = "key"
 
-    @property
+    @cached_property
     def coder(self) -> KeyCoder:
         """The coder that made the stored key codes."""
         return KeyCoder.for_columns([self.schema.field(k).type for k in self.key], self.key)
 
-    @property
+    @cached_property
     def stored_fields(self) -> list[int]:
         """Indexes of the columns that are stored; a lone integer key is kept as its code only."""
         implied = self.key[0] if self.coder.is_exact else None

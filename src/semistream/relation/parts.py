@@ -58,7 +58,10 @@ class Part:
 
         Return the first page that does not match, or None.
         """
-        unchecked = np.flatnonzero(~self.checked[pages])
+        checked = self.checked[pages]
+        if checked.all():
+            return None
+        unchecked = np.flatnonzero(~checked)
         view = data.data
         for i in unchecked.tolist():
             page, start = int(pages[i]), int(starts[i])

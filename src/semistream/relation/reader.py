@@ -65,6 +65,8 @@ class PageReader:
         self._files = OpenFiles(self._open_file, MOST_OPEN if store.is_local else None)
         # The page table, by name of the part; a part without bytes on any page is left out.
         self._parts: dict[str, Part] = {}
+        # The greatest size of a part over a number of pages, once it was asked for.
+        self._most_bytes: dict[tuple[str, int], int] = {}
         # Rows before each page, and all rows at the end.
         self.row_bounds: NDArray[np.int64] = np.zeros(1, np.int64)
         # The sparse index: the least code of each page.
@@ -160,8 +162,11 @@ class PageReader:
         span = min(page_count, self.page_count)
         if not span or part not in self._parts:
             return 0
-        ends = self._parts[part].ends
-        return int((ends[span:] - ends[: len(ends) - span]).max()) * self._parts[part].unit_bytes
+        if (part, span) not in self._most_bytes:
+            ends = self._parts[part].ends
+            most = int((ends[span:] - ends[: len(ends) - span]).max())
+            self._most_bytes[part, span] = most * self._parts[part].unit_bytes
+        return self._most_bytes[part, span]
 
     def page_sizes(self) -> NDArray[np.int64]:
         """Return the size in bytes of each page: its key codes, and the columns that are read."""

@@ -33,6 +33,8 @@ from semistream.relation.reader import PageReader
 # part costs about as much as this many for values of it.
 _MOST_VALUES_PER_PAGE = 1.5
 
+_MOST_PAGES = 4096  # in one view
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -67,10 +69,12 @@ class PlannedReads:
         part = self._reader.part(name)
         if part is None:  # no page has it
             return
-        at = 0
+        at = end = 0
         while at < len(pages):
+            if at == end:
+                end = self._reader.end_in_file(pages, at)
             with self._timer:
-                view = self._read(part, pages[: self._reader.end_in_file(pages, at)], at)
+                view = self._read(part, pages[:end], at)
             at = view.last
             yield view
 
@@ -116,11 +120,11 @@ class PlannedReads:
 
     def _read(self, part: Part, pages: NDArray[np.int64], first: int) -> View:
         """Return the next pages after reading them into the buffer, as many as it holds."""
-        count = len(pages) - first
+        count = min(_MOST_PAGES, len(pages) - first)
         requests, starts = np.empty((3, count), np.int64), np.empty(count, np.int64)
         where = (part.offsets, part.ends, part.unit_bytes, self._reader.most_gap_bytes)
         room = (len(self._buffer), starts, requests)
-        last, count = kernels.plan_requests(pages, first, *where, *room)
+        last, count = kernels.plan_requests(pages[: first + count], first, *where, *room)
         assert last > first, "the buffer was sized too small for a page"
         requests, starts = requests[:, :count], starts[: last - first]
         self._reader.read_requests(part, int(pages[first]), requests, self._buffer)

@@ -49,6 +49,21 @@ def test_a_stream_longer_than_the_window_takes_several_iterations(tmp_path: Path
     assert found.matched_pairs == 5_000
 
 
+@pytest.mark.parametrize("how", ["left", "inner", "semi", "anti"])
+@pytest.mark.parametrize("memory", [80_000, 200_000])
+def test_runs_of_duplicates_longer_than_a_page_and_than_the_output(
+    tmp_path: Path, how: str, memory: int
+) -> None:
+    """Every key has between one row and hundreds."""
+    keys = np.repeat(np.arange(12), [1, 2, 3, 50, 51, 52, 200, 201, 1, 300, 301, 1])
+    table = pa.table({"k": keys, "v": [f"row {i}" for i in range(len(keys))]})
+    relation = ss.build_relation(table, tmp_path / "r.rel", key="k", page_size=1_024, partitions=2)
+    stream = pa.table({"k": [*range(-1, 14), 6, 6, 9], "n": list(range(18))})
+    options: dict[str, Any] = {"on": "k", "how": how}
+    found = list(ss.join(stream, relation, algorithm="lookup", memory=memory, **options))
+    assert same_rows(pa.Table.from_batches(found), nested_loop_join(stream, table, **options))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     keys=st.lists(st.integers(0, 12), min_size=1, max_size=400),
@@ -76,13 +91,13 @@ def test_duplicates_that_run_over_pages(
 
 
 @given(
-    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=60, unique=True),
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=60),
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20),
 )
 @settings(deadline=None)
 def test_find_in_page_is_a_lower_bound(codes: list[int], others: list[int]) -> None:
-    """For codes that are spread evenly, in clumps, and at the ends of what a code can be."""
-    ordered = np.sort(np.array(codes, np.int64))
+    """For codes that are spread evenly, in clumps, twice, and at the ends of what a code can be."""
+    ordered = np.sort(np.array([*codes, *codes[::3]], np.int64))
     for code in [*codes, *others]:
         expected = int(np.searchsorted(ordered, code))
         found = kernels.find_in_page(ordered, 0, len(ordered) - 1, np.int64(code))

@@ -119,6 +119,39 @@ def test_a_damaged_part_is_reported_at_the_first_touch(tmp_path: Path) -> None:
         list(ss.join(stream, relation, on="k", algorithm="lookup", memory="1MB"))
 
 
+def test_a_damaged_part_is_found_beside_parts_that_were_checked_before(tmp_path: Path) -> None:
+    """The second page is damaged; the first one was read, and compared, before."""
+    table = pa.table({"k": np.arange(5_000), "v": np.arange(5_000)})
+    relation = ss.build_relation(table, tmp_path / "r.rel", key="k", partitions=1, page_size=4_096)
+    reader = relation.reader(["v"])
+    codes = next((tmp_path / "r.rel").rglob("*.codes"))
+    content = bytearray(codes.read_bytes())
+    content[reader.part_bytes(CODES, 0, 1) + 8] ^= 1
+    codes.chmod(0o644)
+    codes.write_bytes(bytes(content))
+    seen(reader, PlannedReads(reader, 1 << 16), [0])
+    with pytest.raises(CorruptRelationError, match="page 1 of partition 0 is damaged"):
+        seen(reader, PlannedReads(reader, 1 << 16), [0, 1])
+
+
+def test_values_that_were_never_checked_are_read_with_their_page(tmp_path: Path) -> None:
+    """A single value has no checksum of its own."""
+    table = pa.table({"k": np.arange(200_000), "v": np.arange(200_000)})
+    relation = ss.build_relation(table, tmp_path / "r.rel", key="k", partitions=1, page_size=4_096)
+    reader = relation.reader(["v"])
+    name = f"{relation.schema.get_field_index('v')}.values"
+    data = next((tmp_path / "r.rel").rglob("*.data"))
+    part = reader.part(name)
+    assert part is not None
+    content = bytearray(data.read_bytes())
+    content[int(part.offsets[-1]) + 8] ^= 1
+    data.chmod(0o644)
+    data.write_bytes(bytes(content))
+    rows = RowsByPage(np.array([0, reader.row_count - 1]), reader.row_bounds)
+    with pytest.raises(CorruptRelationError, match="is damaged"):
+        PlannedReads(reader, 1 << 16).values(name, 8, rows)
+
+
 def test_a_file_that_ends_too_early_is_reported(tmp_path: Path) -> None:
     """Not read as zeros, and no crash of the process."""
     table = pa.table({"k": np.arange(5_000), "v": np.arange(5_000)})
