@@ -50,6 +50,7 @@ from semistream.spark.keys import column, partition_expression
 from semistream.spark.merging import Merging
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, Route, choose_route
+from semistream.spark.spreading import spread_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
 from semistream.spark.warm import WarmTask, Warmth, remove_when_stopped
 from semistream.spark.workers import check_workers
@@ -155,7 +156,11 @@ def _routed(stream: DataFrame, relation: Relation, spec: JoinSpec, route: Route)
     numbered = [f"c{i}" for i in range(len(stream.columns))]
     if route.is_local:
         return stream.toDF(*numbered)
-    partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
+    about = (relation.coder, spec.stream_key, relation.partition_count)
+    if route.spread:
+        partition = spread_expression(stream, *about, route.spread)
+    else:
+        partition = partition_expression(*about)
     return (
         stream.withColumn(_PARTITION_COLUMN, partition)
         .toDF(*numbered, _PARTITION_COLUMN)
@@ -231,7 +236,8 @@ class Task:
                 warm = WarmTask()
                 if self.warmth is not None:
                     warm = self.warmth.begin(self.relation, partition)
-                about = (self.relation, spec, self.route.join_bytes, partition)
+                joined = None if self.route.joins_all else partition
+                about = (self.relation, spec, self.route.join_bytes, joined)
                 operator = make_join(
                     self.algorithm,
                     *about,
@@ -248,7 +254,7 @@ class Task:
             yield wire.error(error)
 
     def _partition(self, first: pa.RecordBatch) -> int | None:
-        """Return the partition of R that a task joins, by its first rows; None for all of R.
+        """Return the partition that a task is for, by its first rows; None with local routing.
 
         Not the task's own number: after coalesce or union a task runs other partitions.
         """

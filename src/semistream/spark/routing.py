@@ -19,6 +19,9 @@ each page is read by one task instead of by all.
 * each task's share of the memory holds the page table of all of R and a window of look-ups;
 * the number of tasks that run at once is known, or memory is given for each.
 
+With a shuffle the rows of hot keys, where R knows them, are spread over all tasks
+(`semistream.spark.spreading`), if each task's share holds the page table of all of R.
+
 Memory: `memory` is divided by the number of tasks that run at once. With a shuffle these are P, or
 as many as there are cores if there are fewer. A part of it is for what stays warm between
 micro-batches (`semistream.spark.warm`): the front stage of each task that runs, the file that it
@@ -35,6 +38,7 @@ from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.registry import ALGORITHMS
 from semistream.relation.relation import Relation
 from semistream.spark.parallelism import Cores
+from semistream.spark.spreading import hot_codes
 from semistream.spec import JoinSpec
 
 SHUFFLE, LOCAL = "shuffle", "local"
@@ -68,13 +72,19 @@ class Given:
 class Route:
     """How the rows of a stream come to tasks, and the memory of each task."""
 
-    is_local: bool  # rows stay where they are, and each task joins with all of R
+    is_local: bool  # rows stay where they are
     tasks: int  # the most that run at once
     given: Given
     instead: str = ""  # what else to do if the memory is too little
     places: int = 0  # that keep a file between micro-batches
     merged_bytes: int = 0  # of the share, to merge output in
     warm_bytes: int = 0  # of a front stage that stays warm
+    spread: tuple[int, ...] = ()  # codes of hot keys, whose rows may go to any task
+
+    @property
+    def joins_all(self) -> bool:
+        """Whether each task joins with all of R, not with one partition of it."""
+        return self.is_local or bool(self.spread)
 
     @property
     def share_bytes(self) -> int:
@@ -134,8 +144,16 @@ def choose_route(
     local = Route(True, cores.count, given, ", or set routing to 'shuffle'", cores.count)
     if routing == AUTO and is_countable and _is_for_look_ups(local, algorithm, relation, spec):
         routing = LOCAL
-    route = local if routing == LOCAL else _shuffled(relation, given, cores)
-    return _checked(route, algorithm, relation, spec)
+    if routing == LOCAL:
+        return _checked(local, algorithm, relation, spec)
+    shuffled = _shuffled(relation, given, cores)
+    spread = replace(shuffled, spread=hot_codes(relation) if _reads_by_key(algorithm) else ())
+    if spread.spread:
+        try:
+            return _checked(spread, algorithm, relation, spec)
+        except BudgetError:
+            pass  # the page table of one partition may fit
+    return _checked(shuffled, algorithm, relation, spec)
 
 
 def _is_for_look_ups(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> bool:
@@ -163,11 +181,18 @@ def _checked(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -
     stays_warm = _learns(algorithm) and not _is_resident(merging, algorithm, relation, spec)
     for tried in (warm, merging, route) if stays_warm else (merging, route):
         try:
-            check_share(algorithm, relation, spec, tried.join_bytes, whole=route.is_local)
+            check_share(algorithm, relation, spec, tried.join_bytes, whole=route.joins_all)
             return tried
         except BudgetError as error:
             refusal = error
     raise route.explained(refusal) from None
+
+
+def _reads_by_key(algorithm: str) -> bool:
+    """Return whether an algorithm reads pages that are requested, and not all of R."""
+    return algorithm == AUTO or (
+        algorithm in ALGORITHMS and ALGORITHMS[algorithm].family in ("index", "lookup")
+    )
 
 
 def _learns(algorithm: str) -> bool:
@@ -182,7 +207,7 @@ def _is_resident(route: Route, algorithm: str, relation: Relation, spec: JoinSpe
     if algorithm != AUTO:
         return False
     try:
-        check_share(RESIDENT, relation, spec, route.join_bytes, whole=route.is_local)
+        check_share(RESIDENT, relation, spec, route.join_bytes, whole=route.joins_all)
     except BudgetError:
         return False
     return True
