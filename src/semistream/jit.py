@@ -60,7 +60,7 @@ def _own_folder() -> str | None:
     if given and _can_write(Path(given) / "numba"):
         return str(Path(given) / "numba")
     private = Path(tempfile.gettempdir()) / f"semistream-{os.getuid()}" / "numba"
-    if _is_private(private.parent) and _can_write(private):
+    if is_private(private.parent) and _can_write(private):
         return str(private)
     warnings.warn(
         "semistream found no writable folder for its compiled kernels, so every process compiles "
@@ -80,7 +80,7 @@ def _can_write(folder: Path) -> bool:
     return True
 
 
-def _is_private(folder: Path) -> bool:
+def is_private(folder: Path) -> bool:
     """Make a folder unless it exists; return whether it is ours and closed to all others."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -523,8 +523,8 @@ MUTANTS = (
     Mutant(
         "enrich: rows stay in their tasks, but the budget is checked for one partition",
         "spark/routing.py",
-        "whole=route.is_local",
-        "whole=False",
+        "tried.join_bytes, whole=route.joins_all",
+        "tried.join_bytes, whole=False",
         (
             "tests/spark/test_routing.py::test_auto_shuffles_when_the_memory_does_not_hold_all_of_the_page_table",
         ),

@@ -43,6 +43,7 @@ from semistream.columns import plain_batch
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.errors import BudgetError, OptionError, did_you_mean
+from semistream.joins.keptfront import KeptFront
 from semistream.joins.opened import Opened
 from semistream.joins.protocols import Operator
 from semistream.joins.registry import ALGORITHMS, make_operator
@@ -69,13 +70,16 @@ def make_join(
     factors: CostFactors | None = None,
     rate: float | None = None,
     stream_rows: int | None = None,
+    front: KeptFront | None = None,
+    history: History = HISTORY,
 ) -> Operator:
     """Return a join, ready to run, over a relation or one partition of it.
 
     A named algorithm splits its budget by the usual shares. ``auto`` chooses algorithm and split by
     the model; the `factors` it needs for that are those of this machine, if it was calibrated, or
     of a common one. `stream_rows` is the length of the stream, if known. With a `rate` it uses only
-    the memory that this rate needs.
+    the memory that this rate needs. `front` is a front stage that outlives the join, in memory of
+    its own, and `history` what is known of earlier streams.
     """
     known = [AUTO, *ALGORITHMS]
     if name not in known:
@@ -88,9 +92,10 @@ def make_join(
             f"and {name!r}"
         )
     if name != AUTO:
-        return make_operator(name, relation, spec, budget_bytes, partition)
+        return make_operator(name, relation, spec, budget_bytes, partition, front=front)
     about = (relation, spec, budget_bytes, partition)
-    return SelfTuningJoin(*about, factors=factors, rate=rate, stream_rows=stream_rows)
+    expected = (factors, rate, stream_rows)
+    return SelfTuningJoin(*about, *expected, front=front, history=history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +118,11 @@ class SelfTuningJoin:
         spec: JoinSpec,
         budget_bytes: int,
         partition: int | None = None,
-        *,
         factors: CostFactors | None = None,
         rate: float | None = None,
         stream_rows: int | None = None,
+        *,
+        front: KeptFront | None = None,
         history: History = HISTORY,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
@@ -129,6 +135,7 @@ class SelfTuningJoin:
         self._factors = factors  # loaded when the model is first used, unless given
         self._rate = rate  # expected arrivals per second, at the start of a stream
         self._stream_rows = stream_rows  # of the stream, if known
+        self._front = front  # that outlives all joins
         self._history = history  # of earlier streams
         self._clock = clock
         self._plain = most_preferred()  # the algorithm that runs if the model is not used
@@ -225,7 +232,7 @@ class SelfTuningJoin:
             name, budget_bytes = chosen.option.name, chosen.budget_bytes
             split = chosen.option.tuned.split
         about = (self._relation, self._spec, budget_bytes, self._partition)
-        return make_operator(name, *about, split, self._opened)
+        return make_operator(name, *about, split, self._opened, self._front)
 
     def _choose(self, source: SampledSource, rate: float | None) -> Chosen | None:
         """Return what to run next; None if the model is not used."""

@@ -30,8 +30,9 @@ from semistream.memory import return_freed_pages
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
-# Told of each piece of matches: the rows of R, their columns, and the sizes of variable widths.
-Observe: TypeAlias = Callable[[Rows, Sequence[pa.Array], NDArray[np.int64] | None], None]
+# Told of each piece of matches: the rows of R, the slots of the tuples, the rows' columns, and the
+# sizes of variable widths.
+Observe: TypeAlias = Callable[[Rows, Slots, Sequence[pa.Array], NDArray[np.int64] | None], None]
 _PIECES_KEPT = 4  # pieces of output after which freed memory is returned
 
 
@@ -118,7 +119,7 @@ class Emission:
                 rows, slots = rows[same], slots[same]
                 sizes = None if sizes is None else sizes[same]
         if observe is not None:
-            observe(rows, columns, sizes)
+            observe(rows, slots, columns, sizes)
         self._telemetry.matched_pairs += len(rows)
         if self._spec.how == "semi":
             slots = slots[kernels.first_matches(tuples.matched, slots)]

@@ -41,7 +41,7 @@ row much wider than the others is not cached.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +68,7 @@ _BREAK = 0.75
 _WEIGHT = 0.25  # of a cycle in the usual ratio
 # A cache that has just filled up knows little yet: it rests after this many cycles without skew.
 _CYCLES_BY_CHANCE = 3
+_SAVED_WITHOUT_ROWS = 2  # arrays that are saved of a cache that rests
 _MOST_COPIES = 8  # a key whose rows are larger than this many copies is not cached
 
 
@@ -116,6 +117,42 @@ class TupleCache:
         cached = CachedColumns.of(reader, columns)
         sets = set_count(cached, budget_bytes)
         return cls(cached, sets, reader.row_count, telemetry) if sets else None
+
+    def count_in(self, telemetry: Telemetry) -> None:
+        """Count in these counters from now on: another join uses the cache."""
+        self._telemetry = telemetry
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether `saved` can be called."""
+        return self._rows.can_be_saved
+
+    @property
+    def occupied(self) -> int:
+        """How many places hold a key."""
+        return int(self._occupied[0])
+
+    def saved(self) -> list[NDArray[Any]]:
+        """Return all that the cache holds and has learned, as arrays, without a copy.
+
+        While it rests there is no skew, and its rows are as good as any: they are not saved.
+        """
+        ratio = self._recent
+        counters = [self.occupied, self._cycle, self._cycles_of_rest, self._cycles_by_chance]
+        counters += [ratio.hits, ratio.look_ups]
+        about = [np.array(counters), np.array([ratio.usual, ratio.last])]
+        return about if self.is_resting else [*about, self._table, *self._rows.saved()]
+
+    def restore(self, saved: Sequence[NDArray[Any]]) -> None:
+        """Become a copy of the cache that was saved, which had the same columns and size."""
+        arrays = iter(saved)
+        counters, ratios = next(arrays).tolist(), next(arrays).tolist()
+        occupied, self._cycle, self._cycles_of_rest, self._cycles_by_chance = counters[:4]
+        self._recent = _HitRatio(*counters[4:], *ratios)
+        if len(saved) > _SAVED_WITHOUT_ROWS:
+            self._occupied[0] = occupied
+            self._table[:] = next(arrays)
+            self._rows.restore(arrays)
 
     @property
     def match_learner(self) -> "TupleCache":

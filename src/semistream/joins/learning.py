@@ -7,7 +7,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.columns import take_rows
-from semistream.joins.protocols import Codes, FrontStage, LoadedPages, Matched, Rows
+from semistream.joins.protocols import Codes, FrontStage, LoadedPages, LocatedRows, Matched, Rows
+from semistream.joins.rows import Slots
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import StreamBuffer
 
@@ -21,19 +22,22 @@ class Learning:
         stream: StreamBuffer,
         page_count: int,
         stopwatch: Stopwatch,
+        *,
+        outlives: bool = False,
     ) -> None:
-        """Begin at the start of a cycle."""
+        """Begin at the start of a cycle. Say whether the front stage outlives the stream."""
         self._matches = None if front is None else front.match_learner  # told of matches
         self._pages = None if front is None else front.page_learner  # told of pages
-        self._stream = stream  # after its end nothing is worth learning
+        self._stream = stream
+        self._outlives = outlives  # otherwise nothing is worth learning after the stream's end
         self._page_count = page_count  # of R: a cycle
         self._pages_of_cycle = 0  # pages read in the cycle under way
         self._stopwatch = stopwatch
 
     @property
     def is_active(self) -> bool:
-        """Whether matches are observed now: no tuple that arrives after the end could profit."""
-        if self._matches is None or self._stream.is_exhausted:
+        """Whether matches are observed now: do tuples arrive that could profit?"""
+        if self._matches is None or (self._stream.is_exhausted and not self._outlives):
             return False
         return not self._matches.is_resting
 
@@ -41,6 +45,7 @@ class Learning:
         self,
         pages: LoadedPages,
         rows: Rows,
+        slots: Slots,
         columns: Sequence[pa.Array],
         sizes: NDArray[np.int64] | None,
     ) -> None:
@@ -59,6 +64,31 @@ class Learning:
                 )
             )
 
+    def observe_rows(
+        self,
+        codes: Codes,
+        pairs: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        columns: Sequence[pa.Array],
+        sizes: NDArray[np.int64] | None,
+    ) -> None:
+        """Pass on rows with keys of their own: their codes, and how many tuples each has matched.
+
+        `pairs` says where in `columns` and `sizes` each of them is.
+        """
+        assert self._matches is not None
+        with self._stopwatch.phase("learn"):
+            self._matches.observe_matches(
+                Matched(
+                    codes,
+                    np.arange(len(codes)),
+                    np.minimum(counts, 255).astype(np.uint8),
+                    None if sizes is None else sizes[pairs],
+                    take=lambda which: [take_rows(column, pairs[which]) for column in columns],
+                    locate=_nowhere,
+                )
+            )
+
     def observe_missing(self, codes: Codes) -> None:
         """Pass on keys of waiting tuples that R does not have."""
         assert self._matches is not None
@@ -74,3 +104,7 @@ class Learning:
             for learner in (self._matches, self._pages):
                 if learner is not None:
                     learner.end_cycle()
+
+
+def _nowhere(rows: Rows) -> LocatedRows:
+    raise AssertionError("rows with keys of their own have no others beside them")

@@ -30,11 +30,15 @@ page are read once, unless the tuples have more requests than the window has pla
 Memory: `semistream.budget.lookup`; the disk buffer is the two buffers of the read plan. Cost:
 `semistream.cost.lookup`.
 
+*Front stage*: none of its own, since nothing would be learned in time. One that outlives the join
+(`keptfront.py`) resolves tuples before they enter the window, and is shown the rows that match, if
+R's keys are unique: where a key has several rows, a piece of output may have some of them only.
+
 Degenerate cases: a window of one tuple is INLJ; on a device where a request is expensive, gaps are
 read as well, until all of R is read as by a scan.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -45,10 +49,12 @@ from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.joins import lookup_kernels as kernels
 from semistream.joins.admission import Admission
+from semistream.joins.learning import Learning
 from semistream.joins.liverows import live_pairs
 from semistream.joins.lookupwindow import LookUpWindow, Requests
 from semistream.joins.plannedrows import PlannedColumn, PlannedRows
 from semistream.joins.protocols import LocatedRows, Rows
+from semistream.joins.rows import Slots
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.streamjoin import JoinTask, Plan, StreamJoin
 from semistream.relation.pageindex import PageIndex
@@ -66,6 +72,7 @@ class LookUpJoin(StreamJoin):
     _rows: PlannedReads  # of columns
     _columns: list[PlannedColumn]  # that the join reads
     _admission: Admission
+    _learning: Learning  # tells a front stage that outlives the join what has matched
     _pairs: NDArray[np.int64]  # rows of R and slots that match
 
     def __init__(self, task: JoinTask, rules: BudgetRules) -> None:
@@ -96,7 +103,10 @@ class LookUpJoin(StreamJoin):
         about = (self._sizing.stored_schema, settings.places, widths, self._sizing.implied)
         self._window = LookUpWindow(*about)
         self._pairs = np.empty((2, settings.output_rows), np.int64)
-        self._admission = Admission(stream, None, self._emission, self.stopwatch)
+        self._front = self._use_kept_front()
+        self._admission = Admission(stream, self._front, self._emission, self.stopwatch)
+        about_learning = (self._front, stream, reader.page_count, self.stopwatch)
+        self._learning = Learning(*about_learning, outlives=True)
 
     def _is_done(self, stream: StreamBuffer) -> bool:
         return stream.is_exhausted and self._window.count == 0
@@ -111,7 +121,10 @@ class LookUpJoin(StreamJoin):
         self.telemetry.window_rows_peak = max(self.telemetry.window_rows_peak, window.count)
         for requests in self.stopwatch.timed("probe", window.requests(self._index)):
             yield from self._serve(requests)
-        yield from self._emission.misses(np.arange(window.count), window)
+        slots = np.arange(window.count)
+        if self._learning.is_active:
+            self._learning.observe_missing(window.codes_at(slots[window.matched[slots] == 0]))
+        yield from self._emission.misses(slots, window)
         window.clear()
         self.telemetry.iterations += 1
         self.telemetry.bytes_read = self._codes.bytes_read + self._rows.bytes_read
@@ -140,8 +153,23 @@ class LookUpJoin(StreamJoin):
             yield from self._emit(rows[:found], slots[:found])
 
     def _emit(self, rows: Rows, slots: Rows) -> Iterator[pa.RecordBatch]:
+        is_observed = self._learning.is_active and self._index.is_unique
+        observe = self._observe if is_observed else None
         for live_rows, live_slots in live_pairs([(rows, slots)], self._reader.dead):
-            yield from self._emission.matches(live_rows, live_slots, self, self._window)
+            about = (live_rows, live_slots, self, self._window)
+            yield from self._emission.matches(*about, observe=observe)
+
+    def _observe(
+        self,
+        rows: Rows,
+        slots: Slots,
+        columns: Sequence[pa.Array],
+        sizes: NDArray[np.int64] | None,
+    ) -> None:
+        """Show the front stage which rows have matched; each has a key of its own."""
+        _, firsts, counts = np.unique(rows, return_index=True, return_counts=True)
+        codes = self._window.codes_at(slots[firsts])
+        self._learning.observe_rows(codes, firsts, counts, columns, sizes)
 
     def locate(self, rows: Rows) -> LocatedRows:
         """Find out how wide rows of R are; they ascend by page."""

@@ -11,6 +11,7 @@ from semistream.joins.frontstage import TupleCache
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.inlj import BatchedInlj, Inlj
+from semistream.joins.keptfront import KeptFront
 from semistream.joins.lookupjoin import LookUpJoin
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.offline import OfflineJoin
@@ -92,10 +93,14 @@ def make_operator(
     partition: int | None = None,
     split: Split = USUAL,
     opened: Opened | None = None,
+    front: KeptFront | None = None,
 ) -> StreamJoin:
     """Return the named join, ready to run, over a relation or one partition of it.
 
-    It opens the relation by itself, unless that was `opened` before.
+    It opens the relation by itself, unless that was `opened` before. With a `front` that outlives
+    it, the variant with a front stage is made, if the algorithm has one.
     """
-    task = JoinTask(relation, spec, budget_bytes, partition, split, opened)
+    if front is not None and f"c{name}" in ALGORITHMS:
+        name = f"c{name}"
+    task = JoinTask(relation, spec, budget_bytes, partition, split, opened, front)
     return ALGORITHMS[name].make(task)

@@ -17,7 +17,7 @@ Slots and, for variable widths, bytes are both limits; `room` says how many rows
 `add_sizes` the size in bytes of a copy of each value, so that output can be cut before it is made.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -74,6 +74,14 @@ class ColumnStore(Protocol):
         """Return the values at these slots, in this order."""
         ...
 
+    def saved(self) -> list[NDArray[Any]]:
+        """Return what is stored beside the records, without a copy."""
+        ...
+
+    def restore(self, arrays: Iterator[NDArray[Any]]) -> None:
+        """Take what `saved` returned of a store of the same size, and copy it."""
+        ...
+
 
 def make_store(field: pa.Field, capacity: int, value_bytes: float, widest: int = 0) -> ColumnStore:
     """Return the store for a column of varying width."""
@@ -101,6 +109,24 @@ class _NullTracker:
 
     def gather(self, slots: Slots) -> NDArray[np.uint8] | None:
         return self._validity[slots] if self._seen else None
+
+    def saved(self) -> list[NDArray[Any]]:
+        return [self._validity if self._seen else self._validity[:0]]
+
+    def restore(self, arrays: Iterator[NDArray[Any]]) -> None:
+        validity = next(arrays)
+        self._seen = len(validity) > 0
+        self._validity[: len(validity)] = validity
+
+
+class _NotSaved:
+    """A store without arrays to save: it has none, or rows with it are not saved at all."""
+
+    def saved(self) -> list[NDArray[Any]]:
+        return []
+
+    def restore(self, arrays: Iterator[NDArray[Any]]) -> None:
+        pass
 
 
 class FixedStore:
@@ -132,8 +158,16 @@ class FixedStore:
         """Return the values at these slots."""
         return join_fixed(self._dtype, self._values[slots], self._nulls.gather(slots))
 
+    def saved(self) -> list[NDArray[Any]]:
+        """Return which values are null; the values are in the records."""
+        return self._nulls.saved()
 
-class CodeStore:
+    def restore(self, arrays: Iterator[NDArray[Any]]) -> None:
+        """Take which values are null."""
+        self._nulls.restore(arrays)
+
+
+class CodeStore(_NotSaved):
     """The stream's key where it is a lone integer: it is the code, which the table keeps anyway."""
 
     def __init__(self, dtype: pa.DataType, codes: NDArray[np.int64]) -> None:
@@ -204,8 +238,22 @@ class BytesStore:
         lengths, data = kernels.gather_records(self._arena, self._starts, slots)
         return join_bytes(self._dtype, lengths, data, self._nulls.gather(slots))
 
+    def saved(self) -> list[NDArray[Any]]:
+        """Return where the records are, the used part of the arena, and which are null."""
+        live = np.array([self._live_bytes])
+        return [self._starts, self._arena[: self._cursor], live, *self._nulls.saved()]
 
-class NestedStore:
+    def restore(self, arrays: Iterator[NDArray[Any]]) -> None:
+        """Take what was saved."""
+        self._starts[:] = next(arrays)
+        used = next(arrays)
+        self._cursor = len(used)
+        self._arena[: len(used)] = used
+        self._live_bytes = int(next(arrays)[0])
+        self._nulls.restore(arrays)
+
+
+class NestedStore(_NotSaved):
     """A column of lists, structs or maps: Arrow arrays, and which row of which a slot means.
 
     Small arrays that came one after the other are merged, so that a stream of single rows does
@@ -328,6 +376,7 @@ class RowStore:
         The column `implied`, if any, is not stored: its values are the codes at the slots.
         """
         self._stores: list[ColumnStore] = []
+        self._bytes = records.view(np.uint8) if records.itemsize else np.zeros(0, np.uint8)
         self._has_variable = bool(variable_columns(schema))
         for i, field in enumerate(schema):
             if i == implied:
@@ -367,6 +416,21 @@ class RowStore:
         """Return some columns, or all, of the rows at these slots."""
         stores = self._stores if columns is None else [self._stores[i] for i in columns]
         return [store.gather(slots) for store in stores]
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether all columns can be saved: nested ones can not."""
+        return not any(isinstance(store, NestedStore) for store in self._stores)
+
+    def saved(self) -> list[NDArray[Any]]:
+        """Return all rows as arrays, without a copy."""
+        return [self._bytes, *(array for store in self._stores for array in store.saved())]
+
+    def restore(self, arrays: Iterator[NDArray[Any]]) -> None:
+        """Take the rows of a store of the same columns and size; they are copied."""
+        self._bytes[:] = next(arrays)
+        for store in self._stores:
+            store.restore(arrays)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from semistream.budget.split import LEAST_OUTPUT_BYTES, OUTPUT_SHARE, USUAL, Spl
 from semistream.joins.admission import Admission
 from semistream.joins.diskbuffer import DiskBuffer
 from semistream.joins.emission import Emission
+from semistream.joins.keptfront import KeptFront
 from semistream.joins.learning import Learning
 from semistream.joins.opened import Opened
 from semistream.joins.output import OutputBuffer
@@ -63,6 +64,7 @@ class JoinTask:
     partition: int | None = None
     split: Split = USUAL  # how the budget is to be split
     opened: Opened | None = None  # the relation, if it has been opened before
+    front: KeptFront | None = None  # used instead of a front stage of the join's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class StreamJoin(ABC):
         self._routing = _routing(relation, task.partition)  # which keys may arrive here
         self._read_columns = read_columns(relation, spec)  # columns of R that are fetched
         self._sizing = Sizing.of(relation, spec, self._reader, has_front)
+        self._kept_front = task.front  # that outlives the join
         self._front: FrontStage | None = None  # resolves tuples before they have to wait
         self._emission = Emission(relation, spec, self.telemetry, self.stopwatch)
 
@@ -178,6 +181,12 @@ class StreamJoin(ABC):
         held = sum(reservation.size_bytes for reservation in self._reservations)
         left = self._budget_bytes - self._reader.table_bytes - held
         return min(left, self.ledger.available_bytes)
+
+    def _use_kept_front(self) -> FrontStage | None:
+        """Return the front stage that outlives the join, if there is one."""
+        if self._kept_front is None:
+            return None
+        return self._kept_front.for_join(self._reader, self._read_columns, self.telemetry)
 
     def _reserve(self, holder: str, size_bytes: int) -> Reservation:
         """Reserve memory until the join ends."""
@@ -257,7 +266,14 @@ class WindowedJoin(StreamJoin):
         return settings
 
     def _make_front_stage(self, sizes: Sizes) -> int:
-        """Make the front stage, if there is to be one and it fits; return its size in bytes."""
+        """Make the front stage, if there is to be one and it fits; return its size in bytes.
+
+        One that outlives the join is not counted here.
+        """
+        if self._make_front is not None and self._kept_front is not None:
+            self._front = self._use_kept_front()
+            if self._front is not None:
+                return 0
         size_bytes = self._rules.front_bytes(sizes, self._budget_bytes, self._split)
         if self._make_front is None or not size_bytes:
             return 0
@@ -276,7 +292,9 @@ class WindowedJoin(StreamJoin):
         self._disk = DiskBuffer(*about, self.stopwatch)
         self._admission = Admission(stream, self._front, self._emission, self.stopwatch)
         page_count = self._reader.page_count
-        self._learning = Learning(self._front, stream, page_count, self.stopwatch)
+        outlives = self._kept_front is not None
+        about_learning = (self._front, stream, page_count, self.stopwatch)
+        self._learning = Learning(*about_learning, outlives=outlives)
 
     def _admit(self, most: int) -> Generator[pa.RecordBatch, None, int]:
         """Let up to `most` tuples into the window, past the front stage; return how many."""

@@ -14,6 +14,7 @@ class Telemetry:
     null_key_rows: int = 0  # of these, rows without a key
     front_hits: int = 0  # stream rows that the front stage has resolved
     front_admissions: int = 0  # rows of R that entered the front stage
+    warm_rows: int = 0  # that the front stage had at the start, from the micro-batch before
     retunings: int = 0  # changes of algorithm or split by `auto`
     iterations: int = 0  # of the join's loop
     pages_scanned: int = 0  # pages whose key codes were read

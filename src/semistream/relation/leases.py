@@ -82,7 +82,12 @@ class Holder:
     @classmethod
     def this_process(cls) -> "Holder":
         """Return the process that calls."""
-        return cls(socket.gethostname(), _machine(), os.getpid(), _started(os.getpid()))
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> "Holder":
+        """Return a process of this machine."""
+        return cls(socket.gethostname(), _machine(), pid, _started(pid))
 
     def is_gone(self) -> bool:
         """Whether the process certainly has ended."""

@@ -53,7 +53,9 @@ from semistream.spark.keys import column, partition_expression
 from semistream.spark.merging import Merging
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, Route, choose_route
+from semistream.spark.spreading import spread_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
+from semistream.spark.warm import WarmTask, Warmth, remove_when_stopped
 from semistream.spark.workers import check_workers
 from semistream.spec import Columns, JoinSpec, On
 from semistream.units import parse_budget
@@ -124,7 +126,8 @@ def enrich(
     given = _given(memory, memory_per_task, relation)
     route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
     check_workers(session)
-    task = Task(relation, spec, algorithm, route, staleness).with_factors()
+    about = (relation, spec, algorithm, route, staleness, _warmth(stream, route))
+    task = Task(*about).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     counters = _counters(route.tasks)
     if name is None:
@@ -133,6 +136,17 @@ def enrich(
         observed = joined.observe(name, *counters)
     is_joined = unless_error(column(TELEMETRY_COLUMN).isNull())
     return observed.filter(is_joined).drop(*_INNER_COLUMNS)
+
+
+def _warmth(stream: DataFrame, route: Route) -> Warmth | None:
+    """Return how the tasks find what stays warm between micro-batches; None without these."""
+    if not stream.isStreaming:
+        return None
+    session = stream.sparkSession
+    local_dirs = tuple((session.conf.get("spark.local.dir", "") or "").split(","))
+    warmth = Warmth(route.warm_bytes, route.tasks, tuple(place for place in local_dirs if place))
+    remove_when_stopped(session, warmth)
+    return warmth
 
 
 def _given(memory: int | str | None, per_task: int | str | None, relation: Relation) -> Given:
@@ -157,7 +171,11 @@ def _routed(stream: DataFrame, relation: Relation, spec: JoinSpec, route: Route)
     numbered = [f"c{i}" for i in range(len(stream.columns))]
     if route.is_local:
         return stream.toDF(*numbered)
-    partition = partition_expression(relation.coder, spec.stream_key, relation.partition_count)
+    about = (relation.coder, spec.stream_key, relation.partition_count)
+    if route.spread:
+        partition = spread_expression(stream, *about, route.spread)
+    else:
+        partition = partition_expression(*about)
     return (
         stream.withColumn(_PARTITION_COLUMN, partition)
         .toDF(*numbered, _PARTITION_COLUMN)
@@ -202,6 +220,7 @@ class Task:
     route: Route  # how rows come to the task, and its memory
     # How old the snapshot may be.
     staleness: Staleness = field(default_factory=Staleness)
+    warmth: Warmth | None = None  # of a streaming query: what stays warm between micro-batches
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
     def with_factors(self) -> "Task":
@@ -232,16 +251,30 @@ class Task:
             with self._whole_budget():
                 relation = followed(self.relation, spec)
                 self.staleness.check(relation)
-                about = (relation, spec, self.route.join_bytes, self._partition(first))
-                operator = make_join(self.algorithm, *about, factors=self.factors)
+                partition = self._partition(first)
+                warm = WarmTask()
+                if self.warmth is not None:
+                    warm = self.warmth.begin(relation, partition)
+                joined = None if self.route.joins_all else partition
+                about = (relation, spec, self.route.join_bytes, joined)
+                operator = make_join(
+                    self.algorithm,
+                    *about,
+                    factors=self.factors,
+                    front=warm.front,
+                    history=warm.history,
+                )
                 for batch in merging.merge(operator.join(stream)):
                     yield wire.rows(batch)
-                yield wire.telemetry(_with_merging(operator.telemetry, merging), relation)
+                warm.keep(operator.telemetry.front_admissions)
+                beside_bytes = merging.peak_bytes + warm.peak_bytes
+                counted = _with_beside(operator.telemetry, beside_bytes)
+                yield wire.telemetry(counted, relation)
         except SemistreamError as error:
             yield wire.error(error)
 
     def _partition(self, first: pa.RecordBatch) -> int | None:
-        """Return the partition of R that a task joins, by its first rows; None for all of R.
+        """Return the partition that a task is for, by its first rows; None with local routing.
 
         Not the task's own number: after coalesce or union a task runs other partitions.
         """
@@ -257,10 +290,9 @@ class Task:
         return pa.RecordBatch.from_arrays(batch.columns[: len(names)], schema=pa.schema(named))
 
 
-def _with_merging(counted: Telemetry, merging: Merging) -> Telemetry:
-    """Return the counters of a join with the memory in which its output was merged."""
-    peak_bytes = counted.memory_bytes_peak + merging.peak_bytes
-    return replace(counted, memory_bytes_peak=peak_bytes)
+def _with_beside(counted: Telemetry, beside_bytes: int) -> Telemetry:
+    """Return the counters of a join with the memory that its task has used beside it."""
+    return replace(counted, memory_bytes_peak=counted.memory_bytes_peak + beside_bytes)
 
 
 class _Wire:

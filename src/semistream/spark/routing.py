@@ -19,18 +19,26 @@ each page is read by one task instead of by all.
 * each task's share of the memory holds the page table of all of R and a window of look-ups;
 * the number of tasks that run at once is known, or memory is given for each.
 
+With a shuffle the rows of hot keys, where R knows them, are spread over all tasks
+(`semistream.spark.spreading`), if each task's share holds the page table of all of R.
+
 Memory: `memory` is divided by the number of tasks that run at once. With a shuffle these are P, or
-as many as there are cores if there are fewer.
+as many as there are cores if there are fewer. A part of it is for what stays warm between
+micro-batches (`semistream.spark.warm`): the front stage of each task that runs, the file that it
+writes, and a file for each place. Another part is to merge output in. A join that needs these parts
+itself, or all of R fits without them, does not have them.
 """
 
 from dataclasses import dataclass, replace
 
 from semistream.advice.auto import AUTO
-from semistream.advice.choice import LOOK_UP
+from semistream.advice.choice import LOOK_UP, RESIDENT
 from semistream.advice.feasible import check_share
 from semistream.errors import BudgetError, OptionError, did_you_mean
+from semistream.joins.registry import ALGORITHMS
 from semistream.relation.relation import Relation
 from semistream.spark.parallelism import Cores
+from semistream.spark.spreading import hot_codes
 from semistream.spec import JoinSpec
 
 SHUFFLE, LOCAL = "shuffle", "local"
@@ -38,6 +46,11 @@ ROUTINGS = (AUTO, SHUFFLE, LOCAL)
 # The part of a task's memory in which small pieces of output are merged.
 _MERGED_PART = 1 / 16
 _MOST_MERGED_BYTES = 2 << 20
+# The part that stays warm, the most and the least of a front stage: loading takes a millisecond for
+# every few megabytes.
+_WARM_PART = 1 / 3
+_MOST_WARM_BYTES = 32 << 20
+_LEAST_WARM_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +72,19 @@ class Given:
 class Route:
     """How the rows of a stream come to tasks, and the memory of each task."""
 
-    is_local: bool  # rows stay where they are, and each task joins with all of R
+    is_local: bool  # rows stay where they are
     tasks: int  # the most that run at once
     given: Given
     instead: str = ""  # what else to do if the memory is too little
+    places: int = 0  # that keep a file between micro-batches
     merged_bytes: int = 0  # of the share, to merge output in
+    warm_bytes: int = 0  # of a front stage that stays warm
+    spread: tuple[int, ...] = ()  # codes of hot keys, whose rows may go to any task
+
+    @property
+    def joins_all(self) -> bool:
+        """Whether each task joins with all of R, not with one partition of it."""
+        return self.is_local or bool(self.spread)
 
     @property
     def share_bytes(self) -> int:
@@ -73,11 +94,31 @@ class Route:
     @property
     def join_bytes(self) -> int:
         """The memory of one task's join."""
-        return self.share_bytes - self.merged_bytes
+        return self.share_bytes - self.merged_bytes - self._beside_bytes(self.warm_bytes)
+
+    def with_parts(self, *, merging: bool, warm: bool) -> "Route":
+        """Return the route with memory to merge output in, and to stay warm."""
+        merged_bytes = min(_MOST_MERGED_BYTES, int(self.share_bytes * _MERGED_PART))
+        most_bytes = int(self.share_bytes * _WARM_PART / self._warm_copies)
+        warm_bytes = min(_MOST_WARM_BYTES, most_bytes)
+        return replace(
+            self,
+            merged_bytes=merged_bytes if merging else 0,
+            warm_bytes=warm_bytes if warm and warm_bytes >= _LEAST_WARM_BYTES else 0,
+        )
+
+    @property
+    def _warm_copies(self) -> float:
+        """Of each task: the front stage, the file it writes, and its part of the files that are."""
+        return 2 + self.places / self.tasks
+
+    def _beside_bytes(self, warm_bytes: int) -> int:
+        return int(warm_bytes * self._warm_copies)
 
     def explained(self, error: BudgetError) -> BudgetError:
         """Return the error of one task's join with advice for what the user gave."""
-        least = None if error.least_bytes is None else error.least_bytes + self.merged_bytes
+        beside = self.share_bytes - self.join_bytes
+        least = None if error.least_bytes is None else error.least_bytes + beside
         if self.given.memory_bytes is None:
             otherwise = error.otherwise + self.instead
             return BudgetError(error.problem, least, otherwise, "memory_per_task")
@@ -100,11 +141,19 @@ def choose_route(
             "with dynamic allocation of executors it is not known how many tasks will run at once; "
             "with routing='local' give memory_per_task instead of memory"
         )
-    local = Route(True, cores.count, given, ", or set routing to 'shuffle'")
+    local = Route(True, cores.count, given, ", or set routing to 'shuffle'", cores.count)
     if routing == AUTO and is_countable and _is_for_look_ups(local, algorithm, relation, spec):
         routing = LOCAL
-    route = local if routing == LOCAL else _shuffled(relation, given, cores)
-    return _checked(route, algorithm, relation, spec)
+    if routing == LOCAL:
+        return _checked(local, algorithm, relation, spec)
+    shuffled = _shuffled(relation, given, cores)
+    spread = replace(shuffled, spread=hot_codes(relation) if _reads_by_key(algorithm) else ())
+    if spread.spread:
+        try:
+            return _checked(spread, algorithm, relation, spec)
+        except BudgetError:
+            pass  # the page table of one partition may fit
+    return _checked(shuffled, algorithm, relation, spec)
 
 
 def _is_for_look_ups(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> bool:
@@ -122,16 +171,43 @@ def _shuffled(relation: Relation, given: Given, cores: Cores) -> Route:
     partitions = relation.partition_count
     tasks = partitions if cores.can_grow else min(partitions, cores.count)
     instead = ", or build the relation with fewer partitions" if tasks == partitions else ""
-    return Route(False, tasks, given, instead)
+    return Route(False, tasks, given, instead, partitions)
 
 
 def _checked(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> Route:
-    """Return the route with memory to merge output in, if the join can do without that."""
-    merged_bytes = min(_MOST_MERGED_BYTES, int(route.share_bytes * _MERGED_PART))
-    for tried in (replace(route, merged_bytes=merged_bytes), route):
+    """Return the route with memory for other parts, if the join can do without that."""
+    merging = route.with_parts(merging=True, warm=False)
+    warm = route.with_parts(merging=True, warm=True)
+    stays_warm = _learns(algorithm) and not _is_resident(merging, algorithm, relation, spec)
+    for tried in (warm, merging, route) if stays_warm else (merging, route):
         try:
-            check_share(algorithm, relation, spec, tried.join_bytes, whole=route.is_local)
+            check_share(algorithm, relation, spec, tried.join_bytes, whole=route.joins_all)
             return tried
         except BudgetError as error:
             refusal = error
     raise route.explained(refusal) from None
+
+
+def _reads_by_key(algorithm: str) -> bool:
+    """Return whether an algorithm reads pages that are requested, and not all of R."""
+    return algorithm == AUTO or (
+        algorithm in ALGORITHMS and ALGORITHMS[algorithm].family in ("index", "lookup")
+    )
+
+
+def _learns(algorithm: str) -> bool:
+    """Return whether an algorithm has a front stage, of its own or given."""
+    return algorithm in (AUTO, LOOK_UP) or (
+        algorithm in ALGORITHMS and ALGORITHMS[algorithm].has_front
+    )
+
+
+def _is_resident(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> bool:
+    """Return whether `auto` can hold all that a task joins: then nothing is gained by less."""
+    if algorithm != AUTO:
+        return False
+    try:
+        check_share(RESIDENT, relation, spec, route.join_bytes, whole=route.joins_all)
+    except BudgetError:
+        return False
+    return True
