@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from semistream import errors
 from semistream.api import Relation, build_relation
+from semistream.conditions import between, similar, where
 from semistream.embedded import join
 from semistream.extras import needs_extra
 from semistream.version import __version__
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 __all__ = [
     "Relation",
     "__version__",
+    "between",
     "build_relation",
     "configure_spark",
     "enrich",
     "enrich_with",
     "errors",
     "join",
+    "similar",
+    "where",
 ]
 
 

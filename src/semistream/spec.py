@@ -1,4 +1,4 @@
-"""The specification of a join: key columns, kind of join, columns to add, output schema."""
+"""The specification of a join: key columns, conditions, kind of join, columns to add, output."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, get_args
 import pyarrow as pa
 
 from semistream.columns import POOL, plain_schema
+from semistream.conditions import Binder, BoundCondition, Conditions
 from semistream.errors import ColumnError, OptionError, did_you_mean
 from semistream.keys import check_same_type
 from semistream.relation.relation import Relation
@@ -25,6 +26,7 @@ class JoinSpec:
     stream_key: tuple[str, ...]  # in the order of the relation's key
     columns: tuple[str, ...]  # of the relation, to be added
     output_schema: pa.Schema
+    condition: BoundCondition | None = None  # what must hold for a pair beside equal keys
 
     @property
     def adds_columns(self) -> bool:
@@ -65,6 +67,7 @@ def resolve(
     how: str = "left",
     columns: Columns | None = None,
     suffix: str | None = None,
+    condition: Conditions | None = None,
     case_sensitive: bool = True,
 ) -> JoinSpec:
     """Check a join against both schemas and return it with all names resolved.
@@ -72,7 +75,8 @@ def resolve(
     `on` is a name, a list of names, or a mapping from stream name to relation name; the default
     is the relation's key. `columns` are the relation's columns to add, the default all but its
     key; a mapping renames them. Where a name is already taken by the stream, `suffix` is
-    appended, and without one the clash is an error.
+    appended, and without one the clash is an error. A `condition` must hold for a pair to match,
+    beside equal keys.
     """
     how = _join_type(how)
     names = _Names(case_sensitive)
@@ -81,12 +85,15 @@ def resolve(
     added = _added_columns(relation, columns, names) if how in ("inner", "left") else {}
     renamed = _rename_clashes(added, stream_schema, suffix, names)
     fields = [relation.schema.field(n).with_name(out).with_nullable(True) for n, out in renamed]
+    sides = {"stream": stream_schema, "relation": plain_schema(relation.schema)}
+    binder = Binder(sides, dict(zip(stream_key, relation.key, strict=True)), names.find)
     return JoinSpec(
         how=how,
         stream_schema=stream_schema,
         stream_key=stream_key,
         columns=tuple(added),
         output_schema=pa.schema([*stream_schema, *fields]),
+        condition=binder.bind(condition),
     )
 
 
@@ -103,9 +110,10 @@ def _join_type(how: str) -> How:
 
 
 def read_columns(relation: Relation, spec: JoinSpec) -> tuple[str, ...]:
-    """Return the columns of R a join reads: those it adds and, for hashed keys, the key's."""
+    """Return the columns of R a join reads: those it adds and compares; a hashed key is compared."""
     key = () if relation.coder.is_exact else relation.key
-    return tuple(dict.fromkeys([*key, *spec.columns]))
+    compared = () if spec.condition is None else spec.condition.columns_of("relation")
+    return tuple(dict.fromkeys([*key, *spec.columns, *compared]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ budget/      sizes, splits, settings            spec relation/
 spec         a join, with all names resolved    relation/
 relation/    R on disk                          -
 workload/    generated relations and streams    -
-errors extras units arrowtypes columns keys memory jit plain sources testing version
+errors extras units arrowtypes columns expressions similarity conditions keys memory jit plain sources testing version
 """
 PYSPARK_LAYER = "spark"
 

@@ -53,6 +53,8 @@ class Sizing:
     stored_schema: pa.Schema  # of the stream, as the window stores it
     implied: int | None  # the stream column that is not stored, because it is the key code
     has_front: bool
+    compared: tuple[int, ...] = ()  # stream columns that a condition looks at, copied once more
+    pair_bytes: int = 0  # what a condition makes of each pair besides
 
     @classmethod
     def of(
@@ -66,6 +68,7 @@ class Sizing:
             pa.schema([field.with_nullable(True) for field in spec.stream_schema]),
             spec.stream_key_indexes[0] if relation.coder.is_exact else None,
             has_front,
+            *_of_condition(spec),
         )
 
     def for_scan(self, widths: Widths) -> Sizes:
@@ -109,7 +112,8 @@ class Sizing:
     def output_base_bytes(self) -> int:
         """The size of an output row without its variable-width values."""
         fields = [*self.stored_schema, *map(self.reader.manifest.schema.field, self.columns)]
-        return _PAIR_BYTES + sum(map(_fixed_bytes, fields))
+        fields += [self.stored_schema.field(i) for i in self.compared]
+        return _PAIR_BYTES + self.pair_bytes + sum(map(_fixed_bytes, fields))
 
     def _sizes(
         self,
@@ -140,7 +144,9 @@ class Sizing:
         of_stream = zip(self.stored_schema, widths.average, strict=True)
         fields = [self.reader.manifest.schema.field(name) for name in self.columns]
         of_relation = [(f, value_bytes(self.reader, f.name)) for f in fields]
-        varying = sum(_varying_bytes(field, size) for field, size in (*of_stream, *of_relation))
+        of_condition = [(self.stored_schema.field(i), widths.average[i]) for i in self.compared]
+        every = (*of_stream, *of_relation, *of_condition)
+        varying = sum(_varying_bytes(field, size) for field, size in every)
         return int(self.output_base_bytes + _OUTPUT_SLACK * varying)
 
     def _disk_bytes(self, pages: int) -> int:
@@ -148,6 +154,15 @@ class Sizing:
 
     def _cached_rows(self, size_bytes: int) -> int:
         return WAYS * set_count(CachedColumns.of(self.reader, self.columns), size_bytes)
+
+
+def _of_condition(spec: JoinSpec) -> tuple[tuple[int, ...], int]:
+    """Return which stream columns the condition looks at, and what else it makes of a pair."""
+    if spec.condition is None:
+        return (), 0
+    names = spec.condition.columns_of("stream")
+    indexes = [spec.stream_schema.get_field_index(name) for name in names]
+    return tuple(indexes), spec.condition.pair_bytes
 
 
 def _fixed_bytes(field: pa.Field) -> int:

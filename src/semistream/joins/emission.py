@@ -2,10 +2,11 @@
 
 ::
 
-    (row, slot) pairs ──► located ──► cut to fit ──► gathered ──► keys compared ──► batch
+    (row, slot) pairs ──► located ──► cut to fit ──► gathered ──► keys compared ──► condition ──► batch
 
 Rows of R are located first, which says how wide they are, and copied only in pieces that fit
-(`output.py`). Keys that are hashes are compared, because two of them may share a code.
+(`output.py`). Keys that are hashes are compared, because two of them may share a code. A pair for
+which the join's condition does not hold is dropped: its tuple is a miss if no other pair passes.
 
 Memory: a piece is at most as large as the output buffer. It is dropped when it has been handed on.
 """
@@ -22,6 +23,7 @@ from semistream.columns import Encoding, encoding_of, take_rows
 from semistream.joins import kernels
 from semistream.joins.output import OutputBuffer
 from semistream.joins.protocols import LocatedRows, RelationSide, Rows, StreamSide
+from semistream.joins.residual import Residual
 from semistream.joins.rows import Slots
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Arrived, StreamBuffer
@@ -51,6 +53,9 @@ class Emission:
         # The key of R, where it must be compared: an exact code needs no look at it.
         self._key = [] if self._coder.is_exact else [columns.index(name) for name in relation.key]
         self._added = [columns.index(name) for name in spec.columns]  # that the output shows
+        self._condition = None if spec.condition is None else Residual(spec, columns)
+        # Texts that the condition looks at are copied for it, and again for the output.
+        self._stream_copies = 1 if self._condition is None else 1 + self._condition.copies_texts
         self._pieces_kept = 0  # pieces of output since freed memory was returned
         # Arrow copies values of nested types partly in its own pool, which keeps what was freed: of
         # unions several times the size of a piece.
@@ -70,7 +75,7 @@ class Emission:
         """Emit (row of R, slot) pairs, in pieces that fit the output buffer."""
         with self._stopwatch.phase(step):
             located = relation.locate(rows)
-            sizes = (located.sizes, tuples.sizes(slots))
+            sizes = (located.sizes, *self._stream_copies * [tuples.sizes(slots)])
             if self.buffer.holds(len(rows), *sizes):
                 yield from self._piece(rows, slots, located, tuples, observe)
                 if self._has_nested:
@@ -112,14 +117,15 @@ class Emission:
         if not self._coder.is_exact:
             same = self._same_keys(columns, slots, tuples)
             if not same.all():
-                tuples.matched[slots[~same]] |= kernels.SHARES_CODE
-                for i in range(len(columns)):  # one by one, so that few are there twice
-                    columns[i] = take_rows(columns[i], np.flatnonzero(same))
-                rows, slots = rows[same], slots[same]
+                rows, slots = rows[same], _keep_pairs(same, columns, slots, tuples)
                 sizes = None if sizes is None else sizes[same]
         if observe is not None:
             observe(rows, columns, sizes)
-        self._telemetry.matched_pairs += len(rows)
+        if self._condition is not None:
+            held = self._condition.holds(columns, slots, tuples)
+            if not held.all():
+                slots = _keep_pairs(held, columns, slots, tuples)
+        self._telemetry.matched_pairs += len(slots)
         if self._spec.how == "semi":
             slots = slots[kernels.first_matches(tuples.matched, slots)]
         else:
@@ -142,3 +148,17 @@ class Emission:
         self._pieces_kept = (self._pieces_kept + 1) % self._most_kept
         if not self._pieces_kept:
             return_freed_pages()
+
+
+def _keep_pairs(
+    kept: NDArray[np.bool_], columns: list[pa.Array], slots: Slots, tuples: StreamSide
+) -> Slots:
+    """Drop the other pairs of a piece: R's columns are replaced, and the slots that stay returned.
+
+    Of the other tuples it is noted that R has a row with their code.
+    """
+    tuples.matched[slots[~kept]] |= kernels.SHARES_CODE
+    which = np.flatnonzero(kept)
+    for i in range(len(columns)):  # one by one, so that few are there twice
+        columns[i] = take_rows(columns[i], which)
+    return slots[kept]

@@ -1,0 +1,43 @@
+"""The condition of a join, for pairs whose keys are equal: what stays of a piece of matches.
+
+Only the stream's columns that the condition looks at are gathered for it; those of R are there
+already, because the join reads them (`spec.read_columns`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from semistream.columns import Encoding, encoding_of
+from semistream.expressions import Columns
+from semistream.joins.protocols import StreamSide
+from semistream.joins.rows import Slots
+from semistream.spec import JoinSpec
+
+
+class Residual:
+    """Says which pairs of a piece the join's condition holds for."""
+
+    def __init__(self, spec: JoinSpec, read_columns: Sequence[str]) -> None:
+        """Look up where the condition's columns are; `read_columns` are those of R."""
+        assert spec.condition is not None, "only a join with a condition has one"
+        self._condition = spec.condition
+        self._ours = spec.condition.columns_of("stream")
+        self._indexes = [spec.stream_schema.get_field_index(name) for name in self._ours]
+        types = [spec.stream_schema.types[i] for i in self._indexes]
+        self.copies_texts = any(encoding_of(dtype) is not Encoding.FIXED for dtype in types)
+        names = spec.condition.columns_of("relation")
+        self._theirs = {name: list(read_columns).index(name) for name in names}
+
+    def holds(
+        self, columns: Sequence[pa.Array], slots: Slots, tuples: StreamSide
+    ) -> NDArray[np.bool_]:
+        """Return for each pair whether the condition is true, given R's columns and the tuples."""
+        gathered = tuples.gather(slots, self._indexes) if self._ours else []
+        sides: Columns = {
+            **{("stream", name): array for name, array in zip(self._ours, gathered, strict=True)},
+            **{("relation", name): columns[i] for name, i in self._theirs.items()},
+        }
+        return self._condition.holds(sides, len(slots))
