@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from semistream import errors
 from semistream.api import Relation, build_relation
-from semistream.conditions import between, similar, where
+from semistream.conditions.condition import between, similar, where
 from semistream.embedded import join
 from semistream.extras import needs_extra
+from semistream.relation.validity import validity
 from semistream.version import __version__
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = [
     "errors",
     "join",
     "similar",
+    "validity",
     "where",
 ]
 

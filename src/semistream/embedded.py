@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
-from semistream.conditions import Conditions
+from semistream.conditions.condition import Conditions
 from semistream.errors import OptionError
 from semistream.joins.protocols import Operator
 from semistream.relation.relation import Relation
@@ -30,6 +30,7 @@ class JoinOptions:
     algorithm: str = AUTO
     suffix: str | None = None
     condition: Conditions | None = None
+    valid_at: str | None = None
     rate: float | None = None  # only of `join`
 
     def memory_bytes(self, relation: Relation) -> int:
@@ -48,6 +49,7 @@ class JoinOptions:
             columns=self.columns,
             suffix=self.suffix,
             condition=self.condition,
+            valid_at=self.valid_at,
             case_sensitive=case_sensitive,
         )
 
@@ -63,6 +65,7 @@ def join(
     algorithm: str = AUTO,
     suffix: str | None = None,
     condition: Conditions | None = None,
+    valid_at: str | None = None,
     rate: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of record batches with a relation, within a memory budget.
@@ -73,6 +76,8 @@ def join(
     `relation` is a relation, or where it lies. `memory` is a size, or a share of the relation
     (``"5%"``). `how` is ``left``, ``inner``, ``semi`` or ``anti``. A `condition` must hold for a
     pair to match, beside equal keys: `where`, `between`, `similar`, a predicate, or several.
+    With `valid_at`, a column of the stream, it matches the version of a row that was valid then;
+    the relation must have been built with ``validity``.
 
     Lazy: rows are pulled from `stream` as the window has space for them. The output has all
     columns of the stream, then the requested columns of the relation; its rows are in no particular
@@ -93,7 +98,7 @@ def join(
     [{'product_id': 3, 'quantity': 7, 'name': None}]
     [{'product_id': 2, 'quantity': 5, 'name': 'ink'}]
     """
-    options = JoinOptions(on, how, columns, memory, algorithm, suffix, condition, rate)
+    options = JoinOptions(on, how, columns, memory, algorithm, suffix, condition, valid_at, rate)
     operator, batches = _prepare(stream, relation, options)
     return iter(()) if operator is None else operator.join(batches)
 

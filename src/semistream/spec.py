@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias, get_args
 import pyarrow as pa
 
 from semistream.columns import POOL, plain_schema
-from semistream.conditions import Binder, BoundCondition, Conditions
+from semistream.conditions.condition import Binder, BoundCondition, Conditions
+from semistream.conditions.expressions import Side
 from semistream.errors import ColumnError, OptionError, did_you_mean
 from semistream.keys import check_same_type
 from semistream.relation.relation import Relation
@@ -68,6 +69,7 @@ def resolve(
     columns: Columns | None = None,
     suffix: str | None = None,
     condition: Conditions | None = None,
+    valid_at: str | None = None,
     case_sensitive: bool = True,
 ) -> JoinSpec:
     """Check a join against both schemas and return it with all names resolved.
@@ -76,7 +78,8 @@ def resolve(
     is the relation's key. `columns` are the relation's columns to add, the default all but its
     key; a mapping renames them. Where a name is already taken by the stream, `suffix` is
     appended, and without one the clash is an error. A `condition` must hold for a pair to match,
-    beside equal keys.
+    beside equal keys. With `valid_at`, a column of the stream, only the version of a row matches
+    that was valid at that time.
     """
     how = _join_type(how)
     names = _Names(case_sensitive)
@@ -85,7 +88,10 @@ def resolve(
     added = _added_columns(relation, columns, names) if how in ("inner", "left") else {}
     renamed = _rename_clashes(added, stream_schema, suffix, names)
     fields = [relation.schema.field(n).with_name(out).with_nullable(True) for n, out in renamed]
-    sides = {"stream": stream_schema, "relation": plain_schema(relation.schema)}
+    sides: dict[Side, pa.Schema] = {
+        "stream": stream_schema,
+        "relation": plain_schema(relation.schema),
+    }
     binder = Binder(sides, dict(zip(stream_key, relation.key, strict=True)), names.find)
     return JoinSpec(
         how=how,
@@ -93,8 +99,24 @@ def resolve(
         stream_key=stream_key,
         columns=tuple(added),
         output_schema=pa.schema([*stream_schema, *fields]),
-        condition=binder.bind(condition),
+        condition=_with_version(binder.bind(condition), binder, relation, valid_at),
     )
+
+
+def _with_version(
+    condition: BoundCondition | None, binder: Binder, relation: Relation, valid_at: str | None
+) -> BoundCondition | None:
+    """Return a condition with that of a version beside it: it was valid at the event's time."""
+    if valid_at is None:
+        return condition
+    versions = relation.manifest.validity
+    if versions is None:
+        raise OptionError(
+            "valid_at needs a relation that was built with validity=('valid_from', 'valid_to'), "
+            "its columns that say when a row is valid; this one was built without. Build it again"
+        )
+    version = binder.bind_version(valid_at, versions.valid_from, versions.valid_to)
+    return version if condition is None else condition.beside(version)
 
 
 def _join_type(how: str) -> How:
@@ -110,7 +132,7 @@ def _join_type(how: str) -> How:
 
 
 def read_columns(relation: Relation, spec: JoinSpec) -> tuple[str, ...]:
-    """Return the columns of R a join reads: those it adds and compares; a hashed key is compared."""
+    """Return the columns of R a join reads: those it adds, and those it compares."""
     key = () if relation.coder.is_exact else relation.key
     compared = () if spec.condition is None else spec.condition.columns_of("relation")
     return tuple(dict.fromkeys([*key, *spec.columns, *compared]))

@@ -307,9 +307,9 @@ class SelfTuningJoin:
         """What streams must have in common to be of one kind."""
         relation, spec = self._relation, self._spec
         about = (relation.location, relation.snapshot, self._partition, spec.how, spec.columns)
-        about += (spec.condition,)
         device = relation.reading.device
-        stream = (spec.stream_key, tuple(str(t) for t in spec.stream_schema.types))
+        types = tuple(str(dtype) for dtype in spec.stream_schema.types)
+        stream = (spec.stream_key, types, spec.condition)
         chosen_from = (self._budget_bytes, device and device.name, relation.reading.whole_pages)
         return about, stream, chosen_from
 

@@ -2,7 +2,7 @@
 
 ::
 
-    (row, slot) pairs ──► located ──► cut to fit ──► gathered ──► keys compared ──► condition ──► batch
+    (row, slot) pairs ─► located ─► cut to fit ─► gathered ─► keys compared ─► condition ─► batch
 
 Rows of R are located first, which says how wide they are, and copied only in pieces that fit
 (`output.py`). Keys that are hashes are compared, because two of them may share a code. A pair for

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from semistream.columns import Encoding, encoding_of
-from semistream.expressions import Columns
+from semistream.conditions.expressions import Columns
 from semistream.joins.protocols import StreamSide
 from semistream.joins.rows import Slots
 from semistream.spec import JoinSpec

@@ -41,6 +41,7 @@ from semistream.relation.hot import Candidates, HotKeys
 from semistream.relation.layout import ORDERS, Manifest, Order, PartitionInfo
 from semistream.relation.relation import Relation
 from semistream.relation.spoolfiles import SpoolFiles
+from semistream.relation.validity import Validity, with_whole_versions
 from semistream.relation.writer import PartitionWriter, cut_pages, most_rows_of_page, row_sizes
 from semistream.sources import is_spark_frame, open_reader
 from semistream.units import parse_bytes
@@ -62,6 +63,7 @@ class BuildOptions:
     page_size: int | str = DEFAULT_PAGE_BYTES
     order: Order = "key"
     sample: Any = None  # rows of the stream, in any form that a source may have
+    validity: Validity | Sequence[str] | None = None  # columns that say when a row is valid
 
     def __post_init__(self) -> None:
         """Raise unless the options can be used, each alone and with the others."""
@@ -69,6 +71,7 @@ class BuildOptions:
         if self.partitions < 1:
             raise OptionError(f"partitions must be at least 1; got {self.partitions}")
         _check_order(self.order, self.sample)
+        Validity.of(self.validity)
 
     @classmethod
     def for_place(
@@ -98,7 +101,8 @@ class BuildOptions:
 
     def start(self, location: str | os.PathLike[str], schema: pa.Schema) -> Draft:
         """Return the draft of a snapshot with these options, for rows of this schema."""
-        return Draft.start(location, schema, self.key_columns, self.page_bytes, self.order)
+        about = (self.key_columns, self.page_bytes, self.order, Validity.of(self.validity))
+        return Draft.start(location, schema, *about)
 
 
 def partitions_at(location: str | os.PathLike[str]) -> int | None:
@@ -231,7 +235,10 @@ def write_sorted(
     hot: HotKeys,
 ) -> PartitionInfo:
     """Write one partition from (codes, rows) that come sorted by code."""
-    writer = PartitionWriter(draft.store, draft.manifest, index, attempt, hot)
+    manifest = draft.manifest
+    writer = PartitionWriter(draft.store, manifest, index, attempt, hot)
+    if manifest.validity is not None:
+        batches = with_whole_versions(batches, manifest.validity, manifest.key)
     try:
         for codes, batch in batches:
             writer.write(codes, batch)

@@ -52,6 +52,7 @@ import pyarrow as pa
 from semistream.columns import Encoding, encoding_of
 from semistream.errors import CorruptRelationError, RelationFormatError
 from semistream.keys import KeyCoder
+from semistream.relation.validity import Validity
 
 Order: TypeAlias = Literal["key", "frequency"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -131,6 +132,7 @@ class Manifest:
     null_keys_dropped: int  # rows of the source without a key, which are not stored
     partitions: tuple[PartitionInfo, ...]
     order: Order = "key"
+    validity: Validity | None = None  # of relations with versions: when a row is valid
 
     @property
     def coder(self) -> KeyCoder:
@@ -157,6 +159,8 @@ class Manifest:
             "order": self.order,
             "partitions": [self._partition_body(p) for p in self.partitions],
         }
+        if self.validity is not None:
+            body["validity"] = self.validity.to_dict()
         return json.dumps({**body, "checksum": _checksum(body)}, indent=1)
 
     def _partition_body(self, info: PartitionInfo) -> dict[str, Any]:
@@ -204,6 +208,7 @@ class Manifest:
             null_keys_dropped=body["null_keys_dropped"],
             partitions=partitions,
             order=order,
+            validity=Validity(**body["validity"]) if "validity" in body else None,
         )
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    ss.where("s.amount >= r.limit")                    any predicate (`semistream.expressions`)
+    ss.where("s.amount >= r.limit")                    any predicate (`conditions.expressions`)
     ss.between("ts", "valid_from", "valid_to")         a stream column within two columns of R
     ss.similar("name", by="jaccard", least=0.8)        texts that are alike
 
@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream import expressions
+from semistream.conditions import expressions
+from semistream.conditions.expressions import Call, Column, Columns, Node, Side, compared
+from semistream.conditions.parser import parse
+from semistream.conditions.similarity import similarities
 from semistream.errors import ColumnError, OptionError, did_you_mean
-from semistream.expressions import Column, Columns, Node, Side, compared
-from semistream.similarity import similarities
 
 By: TypeAlias = Literal["jaccard", "edit"]
 # What a node of a predicate makes of each pair: a value, and for a while a mask.
@@ -30,7 +31,7 @@ _NODE_BYTES = 9
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A predicate over columns of both sides; see `semistream.expressions`."""
+    """A predicate over columns of both sides; see `semistream.conditions.expressions`."""
 
     predicate: str
 
@@ -171,6 +172,10 @@ class BoundCondition:
             held = held & predicate.holds(columns, count)
         return held
 
+    def beside(self, other: "BoundCondition") -> "BoundCondition":
+        """Return the condition that both hold."""
+        return BoundCondition(self.predicates + other.predicates, f"{self.text} AND {other.text}")
+
     @property
     def pair_bytes(self) -> int:
         """What is made of each pair besides its columns."""
@@ -200,6 +205,17 @@ class Binder:
         bound = [self._bind(one) for one in conditions]
         return BoundCondition(tuple(p for p, _ in bound), " AND ".join(text for _, text in bound))
 
+    def bind_version(self, at: str, valid_from: str, valid_to: str) -> BoundCondition:
+        """Return the condition that a row of R was valid at a time; its open ends are null."""
+        time = self.column("stream", at)
+        begin, end = self.column("relation", valid_from), self.column("relation", valid_to)
+        node = expressions.both(
+            expressions.either(expressions.is_null(begin), compared(">=", time, begin)),
+            expressions.either(expressions.is_null(end), compared("<", time, end)),
+            Call("is_valid", (time,)),
+        )
+        return BoundCondition((self.predicate(node),), f"valid at s.{time.name}")
+
     def predicate(self, node: Node) -> Expression:
         """Return a predicate, checked: it must be true or false."""
         node = expressions.typed(node, self.schemas)
@@ -218,7 +234,7 @@ class Binder:
         if isinstance(one, str):
             one = Where(one)
         if isinstance(one, Where):
-            return self.predicate(expressions.parse(one.predicate, self._find)), one.predicate
+            return self.predicate(parse(one.predicate, self._find)), one.predicate
         if isinstance(one, Between):
             value = self.column("stream", one.column)
             low, high = self.column("relation", one.low), self.column("relation", one.high)
