@@ -110,7 +110,8 @@ def test_the_version_that_was_valid(algorithm: str) -> None:
     relation = ss.build_relation(
         table, new_folder(), key="k", partitions=2, page_size=300, validity=validity
     )
-    valid = "(r.begins IS NULL OR s.at >= r.begins) AND (r.ends IS NULL OR s.at < r.ends)"
+    valid = "s.at IS NOT NULL AND (r.begins IS NULL OR s.at >= r.begins) "
+    valid += "AND (r.ends IS NULL OR s.at < r.ends)"
     for how in ("inner", "left", "semi", "anti"):
         expected = duckdb_join(stream, table, on="k", how=how, condition=valid)
         assert expected.num_rows

@@ -25,8 +25,9 @@ from semistream.conditions.similarity import similarities
 from semistream.errors import ColumnError, OptionError, did_you_mean
 
 By: TypeAlias = Literal["jaccard", "edit"]
-# What a node of a predicate makes of each pair: a value, and for a while a mask.
-_NODE_BYTES = 9
+_MASK_BYTES = 2  # whether each pair passes, before and after null is false
+_VALUE_BYTES = 8  # of a value that is computed, or cast to be compared
+_LIKENESS_VALUES = 4  # where the two texts are, and how alike they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +179,12 @@ class BoundCondition:
 
     @property
     def pair_bytes(self) -> int:
-        """What is made of each pair besides its columns."""
-        nodes = sum(
-            len(list(expressions.walk(p.node))) if isinstance(p, Expression) else 4
+        """What is made of each pair besides its columns: masks, casts, and what is computed."""
+        computed = sum(
+            expressions.computed_values(p.node) if isinstance(p, Expression) else _LIKENESS_VALUES
             for p in self.predicates
         )
-        return _NODE_BYTES * nodes
+        return _MASK_BYTES + _VALUE_BYTES * (1 + computed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,13 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(node.argument)
 
 
+def computed_values(node: Node) -> int:
+    """Return how many values, other than true and false, are computed of each pair."""
+    is_logic = (*COMPARISONS.values(), "and_kleene", "or_kleene", "invert", "is_null", "is_valid")
+    calls = [n.function for n in walk(node) if isinstance(n, Call)]
+    return sum(function not in is_logic for function in calls)
+
+
 def conjuncts(node: Node) -> Iterator[Node]:
     """Yield the predicates that must all be true for this one to be."""
     if isinstance(node, Call) and node.function == "and_kleene":
@@ -246,5 +253,6 @@ def evaluated(node: Node, columns: Columns, count: int) -> Sequence[bool]:
         ) from None
     if isinstance(values, pa.Scalar):
         values = pa.array([values.as_py()] * count, pa.bool_())
-    known: Sequence[bool] = values.fill_null(False).to_numpy(zero_copy_only=False)
+    values = values.fill_null(False) if values.null_count else values
+    known: Sequence[bool] = values.to_numpy(zero_copy_only=False)
     return known

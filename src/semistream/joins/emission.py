@@ -121,20 +121,36 @@ class Emission:
                 sizes = None if sizes is None else sizes[same]
         if observe is not None:
             observe(rows, columns, sizes)
+        looked_at: dict[int, pa.Array] = {}  # stream columns that are gathered already, by index
         if self._condition is not None:
-            held = self._condition.holds(columns, slots, tuples)
+            looked_at = self._condition.gather(slots, tuples)
+            held = self._condition.holds(columns, looked_at, len(slots))
             if not held.all():
                 slots = _keep_pairs(held, columns, slots, tuples)
+                which = np.flatnonzero(held)
+                looked_at = {i: take_rows(array, which) for i, array in looked_at.items()}
         self._telemetry.matched_pairs += len(slots)
         if self._spec.how == "semi":
-            slots = slots[kernels.first_matches(tuples.matched, slots)]
+            slots, looked_at = slots[kernels.first_matches(tuples.matched, slots)], {}
         else:
             kernels.mark_matched(tuples.matched, slots)
         if len(slots) and self._spec.how != "anti":
             added = [columns[i] for i in self._added]
-            joined = self._spec.assemble(tuples.gather(slots), added, len(slots))
-            del columns, added
+            stream = self._stream_columns(slots, tuples, looked_at)
+            joined = self._spec.assemble(stream, added, len(slots))
+            del columns, added, stream, looked_at
             yield joined
+
+    def _stream_columns(
+        self, slots: Slots, tuples: StreamSide, gathered: dict[int, pa.Array]
+    ) -> list[pa.Array]:
+        """Return all columns of the stream, given some that have been gathered before."""
+        if not gathered:
+            return tuples.gather(slots)
+        count = len(self._spec.stream_schema)
+        others = [i for i in range(count) if i not in gathered]
+        columns = gathered | dict(zip(others, tuples.gather(slots, others), strict=True))
+        return [columns[i] for i in range(count)]
 
     def _same_keys(
         self, columns: Sequence[pa.Array], slots: Slots, tuples: StreamSide

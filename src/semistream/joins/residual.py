@@ -4,7 +4,7 @@ Only the stream's columns that the condition looks at are gathered for it; those
 already, because the join reads them (`spec.read_columns`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,13 +31,18 @@ class Residual:
         names = spec.condition.columns_of("relation")
         self._theirs = {name: list(read_columns).index(name) for name in names}
 
+    def gather(self, slots: Slots, tuples: StreamSide) -> dict[int, pa.Array]:
+        """Return the stream's columns that the condition looks at, by index."""
+        if not self._indexes:
+            return {}
+        return dict(zip(self._indexes, tuples.gather(slots, self._indexes), strict=True))
+
     def holds(
-        self, columns: Sequence[pa.Array], slots: Slots, tuples: StreamSide
+        self, columns: Sequence[pa.Array], gathered: Mapping[int, pa.Array], count: int
     ) -> NDArray[np.bool_]:
-        """Return for each pair whether the condition is true, given R's columns and the tuples."""
-        gathered = tuples.gather(slots, self._indexes) if self._ours else []
+        """Return for each pair whether the condition is true, given both sides' columns."""
         sides: Columns = {
-            **{("stream", name): array for name, array in zip(self._ours, gathered, strict=True)},
+            **{("stream", n): gathered[i] for n, i in zip(self._ours, self._indexes, strict=True)},
             **{("relation", name): columns[i] for name, i in self._theirs.items()},
         }
-        return self._condition.holds(sides, len(slots))
+        return self._condition.holds(sides, count)
