@@ -31,6 +31,7 @@ class JoinOptions:
     suffix: str | None = None
     condition: Conditions | None = None
     valid_at: str | None = None
+    ordered: str | None = None
     rate: float | None = None  # only of `join`
 
     def memory_bytes(self, relation: Relation) -> int:
@@ -66,6 +67,7 @@ def join(
     suffix: str | None = None,
     condition: Conditions | None = None,
     valid_at: str | None = None,
+    ordered: str | None = None,
     rate: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of record batches with a relation, within a memory budget.
@@ -77,7 +79,8 @@ def join(
     (``"5%"``). `how` is ``left``, ``inner``, ``semi`` or ``anti``. A `condition` must hold for a
     pair to match, beside equal keys: `where`, `between`, `similar`, a predicate, or several.
     With `valid_at`, a column of the stream, it matches the version of a row that was valid then;
-    the relation must have been built with ``validity``.
+    the relation must have been built with ``validity``. With ``ordered="stream"`` rows leave in the
+    order of the stream, with ``ordered="key"`` those of a key do.
 
     Lazy: rows are pulled from `stream` as the window has space for them. The output has all
     columns of the stream, then the requested columns of the relation; its rows are in no particular
@@ -98,7 +101,9 @@ def join(
     [{'product_id': 3, 'quantity': 7, 'name': None}]
     [{'product_id': 2, 'quantity': 5, 'name': 'ink'}]
     """
-    options = JoinOptions(on, how, columns, memory, algorithm, suffix, condition, valid_at, rate)
+    options = JoinOptions(
+        on, how, columns, memory, algorithm, suffix, condition, valid_at, ordered, rate
+    )
     operator, batches = _prepare(stream, relation, options)
     return iter(()) if operator is None else operator.join(batches)
 
@@ -135,7 +140,8 @@ def _prepare(
         return None, ()
     spec, budget_bytes = options.spec(relation, schema), options.memory_bytes(relation)
     about = (options.algorithm, relation, spec, budget_bytes)
-    return make_join(*about, rate=options.rate, stream_rows=_row_count(stream)), batches
+    known = {"rate": options.rate, "stream_rows": _row_count(stream), "ordered": options.ordered}
+    return make_join(*about, **known), batches
 
 
 def _row_count(stream: Stream) -> int | None:

@@ -1,10 +1,12 @@
 """The specification of a join: key columns, conditions, kind of join, columns to add, output."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, TypeAlias, get_args
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from semistream.columns import POOL, plain_schema
 from semistream.conditions.condition import Binder, BoundCondition, Conditions
@@ -18,6 +20,14 @@ On: TypeAlias = str | Sequence[str] | Mapping[str, str]
 Columns: TypeAlias = Sequence[str] | Mapping[str, str]
 
 
+class ResolvedRows(Protocol):
+    """Is told which rows of the stream are resolved."""
+
+    def add(self, numbers: NDArray[np.int64]) -> None:
+        """Note that all joined rows of these stream rows have been emitted."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
     """A join, checked and with all names resolved against both sides."""
@@ -28,6 +38,9 @@ class JoinSpec:
     columns: tuple[str, ...]  # of the relation, to be added
     output_schema: pa.Schema
     condition: BoundCondition | None = None  # what must hold for a pair beside equal keys
+    # If the output is ordered: what is told of the stream rows that are resolved, by their numbers
+    # in the last column of the stream.
+    resolved: "ResolvedRows | None" = field(default=None, compare=False)
 
     @property
     def adds_columns(self) -> bool:
@@ -51,7 +64,7 @@ class JoinSpec:
         """Return an output batch; without relation columns they are null."""
         if relation is None:
             added = list(self.output_schema)[len(self.stream_schema) :]
-            relation = [pa.nulls(count, field.type, memory_pool=POOL) for field in added]
+            relation = [pa.nulls(count, each.type, memory_pool=POOL) for each in added]
         return pa.RecordBatch.from_arrays([*stream, *relation], schema=self.output_schema)
 
     @property

@@ -34,6 +34,7 @@ import pyarrow as pa
 from semistream.advice.calibration import factors_for
 from semistream.advice.choice import RESIDENT, Advisor, Option, are_few, most_preferred
 from semistream.advice.history import HISTORY, History
+from semistream.advice.ordered import OrderedJoin, check_order
 from semistream.advice.sampling import SampledSource
 from semistream.advice.tuner import Chosen, Tuner
 from semistream.advice.watch import Retune, Watch, has_moved
@@ -69,8 +70,11 @@ def make_join(
     factors: CostFactors | None = None,
     rate: float | None = None,
     stream_rows: int | None = None,
+    ordered: str | None = None,
 ) -> Operator:
     """Return a join, ready to run, over a relation or one partition of it.
+
+    If it is `ordered`, by ``stream`` or ``key``, rows leave in the order of the stream.
 
     A named algorithm splits its budget by the usual shares. ``auto`` chooses algorithm and split by
     the model; the `factors` it needs for that are those of this machine, if it was calibrated, or
@@ -87,10 +91,19 @@ def make_join(
             f"rate is a positive number of tuples per second, for algorithm='auto'; got {rate} "
             f"and {name!r}"
         )
-    if name != AUTO:
-        return make_operator(name, relation, spec, budget_bytes, partition)
-    about = (relation, spec, budget_bytes, partition)
-    return SelfTuningJoin(*about, factors=factors, rate=rate, stream_rows=stream_rows)
+
+    def make(spec: JoinSpec, budget_bytes: int) -> Operator:
+        if name != AUTO:
+            return make_operator(name, relation, spec, budget_bytes, partition)
+        about = (relation, spec, budget_bytes, partition)
+        return SelfTuningJoin(*about, factors=factors, rate=rate, stream_rows=stream_rows)
+
+    check_order(ordered)
+    if ordered is None:
+        return make(spec, budget_bytes)
+    if name == "offline":
+        raise OptionError("offline reads the whole stream before it joins; it cannot be ordered")
+    return OrderedJoin(relation, spec, budget_bytes, make)
 
 
 @dataclass(frozen=True, slots=True)

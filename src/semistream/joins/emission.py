@@ -87,16 +87,29 @@ class Emission:
                 self._return_memory()
 
     def misses(self, slots: Slots, tuples: StreamSide) -> Iterator[pa.RecordBatch]:
-        """Emit those of the tuples that found no match, if the join keeps them."""
+        """Emit those of the tuples that found no match, if the join keeps them.
+
+        All the tuples are resolved: their matches have been emitted.
+        """
         missed = slots[tuples.matched[slots] & kernels.MATCHED == 0]
         self._telemetry.missed_rows += len(missed)
         if self._spec.keeps_misses:
             yield from self._unmatched(missed, tuples)
+        self._note_resolved(slots, tuples)
 
     def unmatchable(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Emit the rows that cannot match anything, if the join keeps misses."""
         for tuples in stream.take_unmatchable():
-            yield from self._unmatched(np.arange(len(tuples)), Arrived(tuples))
+            slots, arrived = np.arange(len(tuples)), Arrived(tuples)
+            if self._spec.keeps_misses:
+                yield from self._unmatched(slots, arrived)
+            self._note_resolved(slots, arrived)
+
+    def _note_resolved(self, slots: Slots, tuples: StreamSide) -> None:
+        """If the output is ordered, note that all rows of some tuples have been emitted."""
+        if self._spec.resolved is not None:
+            numbers = tuples.gather(slots, [len(self._spec.stream_schema) - 1])[0]
+            self._spec.resolved.add(numbers.to_numpy())
 
     def _unmatched(self, slots: Slots, tuples: StreamSide) -> Iterator[pa.RecordBatch]:
         """Emit tuples without columns of R, in pieces that fit the output buffer."""

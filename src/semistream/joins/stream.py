@@ -209,7 +209,7 @@ class StreamBuffer:
         self._waiting: Tuples | None = None  # may match; have passed it, and may enter
         self._unmatchable: list[Tuples] = []  # cannot match; to be collected, if misses are kept
         self._unmatchable_count = 0  # rows in these
-        self._keeps_unmatchable = spec.keeps_misses
+        self._keeps_unmatchable = spec.keeps_misses or spec.resolved is not None
         self._schema = spec.stream_schema  # of every batch
         self._key = spec.stream_key_indexes  # key columns
         self._coder = coder  # from keys to codes
