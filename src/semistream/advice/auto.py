@@ -32,14 +32,14 @@ from time import perf_counter
 import pyarrow as pa
 
 from semistream.advice.calibration import factors_for
-from semistream.advice.choice import RESIDENT, Advisor, Option, are_few, most_preferred
+from semistream.advice.choice import LOOK_UP, RESIDENT, Advisor, Option, are_few, most_preferred
 from semistream.advice.history import HISTORY, History
-from semistream.advice.ordered import OrderedJoin, check_order
+from semistream.advice.ordered import check_order, make_ordered
 from semistream.advice.sampling import SampledSource
 from semistream.advice.tuner import Chosen, Tuner
 from semistream.advice.watch import Retune, Watch, has_moved
 from semistream.budget.rowsizes import Widths
-from semistream.budget.split import USUAL
+from semistream.budget.split import USUAL, Split
 from semistream.columns import plain_batch
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
@@ -92,18 +92,18 @@ def make_join(
             f"and {name!r}"
         )
 
-    def make(spec: JoinSpec, budget_bytes: int) -> Operator:
+    def make(name: str, spec: JoinSpec, budget_bytes: int, split: Split = USUAL) -> Operator:
         if name != AUTO:
-            return make_operator(name, relation, spec, budget_bytes, partition)
+            return make_operator(name, relation, spec, budget_bytes, partition, split)
         about = (relation, spec, budget_bytes, partition)
         return SelfTuningJoin(*about, factors=factors, rate=rate, stream_rows=stream_rows)
 
-    check_order(ordered)
+    check_order(ordered, name)
     if ordered is None:
-        return make(spec, budget_bytes)
-    if name == "offline":
-        raise OptionError("offline reads the whole stream before it joins; it cannot be ordered")
-    return OrderedJoin(relation, spec, budget_bytes, make)
+        return make(name, spec, budget_bytes)
+    is_long = stream_rows is not None and stream_rows >= relation.row_count
+    chosen = [name] if name != AUTO else [RESIDENT, LOOK_UP] if is_long else [LOOK_UP]
+    return make_ordered(chosen, relation, spec, budget_bytes, make)
 
 
 @dataclass(frozen=True, slots=True)
