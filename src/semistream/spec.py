@@ -88,11 +88,12 @@ def resolve(
     """Check a join against both schemas and return it with all names resolved.
 
     `on` is a name, a list of names, or a mapping from stream name to relation name; the default
-    is the relation's key. `columns` are the relation's columns to add, the default all but its
-    key; a mapping renames them. Where a name is already taken by the stream, `suffix` is
-    appended, and without one the clash is an error. A `condition` must hold for a pair to match,
-    beside equal keys. With `valid_at`, a column of the stream, only the version of a row matches
-    that was valid at that time.
+    is the relation's key. An empty list compares no keys: then only the `condition` counts.
+    `columns` are the relation's columns to add, the default all but its key; a mapping renames
+    them. Where a name is already taken by the stream, `suffix` is appended, and without one the
+    clash is an error. A `condition` must hold for a pair to match, beside equal keys. With
+    `valid_at`, a column of the stream, only the version of a row matches that was valid at that
+    time.
     """
     how = _join_type(how)
     names = _Names(case_sensitive)
@@ -105,14 +106,20 @@ def resolve(
         "stream": stream_schema,
         "relation": plain_schema(relation.schema),
     }
-    binder = Binder(sides, dict(zip(stream_key, relation.key, strict=True)), names.find)
+    binder = Binder(sides, dict(zip(stream_key, relation.key, strict=False)), names.find)
+    bound = _with_version(binder.bind(condition), binder, relation, valid_at)
+    if not stream_key and bound is None:
+        raise OptionError(
+            "on=[] compares no keys, so every stream row would match every row of the relation; "
+            "pass a condition, for example condition='s.amount >= r.least_amount'"
+        )
     return JoinSpec(
         how=how,
         stream_schema=stream_schema,
         stream_key=stream_key,
         columns=tuple(added),
         output_schema=pa.schema([*stream_schema, *fields]),
-        condition=_with_version(binder.bind(condition), binder, relation, valid_at),
+        condition=bound,
     )
 
 
@@ -146,7 +153,7 @@ def _join_type(how: str) -> How:
 
 def read_columns(relation: Relation, spec: JoinSpec) -> tuple[str, ...]:
     """Return the columns of R a join reads: those it adds, and those it compares."""
-    key = () if relation.coder.is_exact else relation.key
+    key = () if relation.coder.is_exact or not spec.stream_key else relation.key
     compared = () if spec.condition is None else spec.condition.columns_of("relation")
     return tuple(dict.fromkeys([*key, *spec.columns, *compared]))
 
@@ -182,6 +189,8 @@ def _stream_key(
         on = relation.key
     if isinstance(on, str):
         on = [on]
+    if not on:
+        return ()
     pairs = dict(on) if isinstance(on, Mapping) else {n: n for n in on}
     by_relation = {names.find(r, relation.schema, "relation"): s for s, r in pairs.items()}
     if set(by_relation) != set(relation.key) or len(by_relation) != len(pairs):

@@ -49,14 +49,16 @@ from semistream.joins.protocols import Operator
 from semistream.joins.registry import ALGORITHMS, make_operator
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import StreamBuffer
-from semistream.joins.streamjoin import FIRST_SLICE_BYTES, SAMPLE_ROWS, StreamJoin
+from semistream.joins.streamjoin import FIRST_SLICE_BYTES, SAMPLE_ROWS, JoinTask, StreamJoin
 from semistream.joins.telemetry import Telemetry
+from semistream.joins.thetajoin import ThetaJoin
 from semistream.memory import MemoryLedger, return_free_memory, return_freed_pages
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
 AUTO = "auto"
+MESHJOIN = ALGORITHMS["meshjoin"].name
 _FIRST_ROWS = 100_000  # expected of a stream of which nothing is known
 
 
@@ -92,6 +94,10 @@ def make_join(
             f"and {name!r}"
         )
 
+    if not spec.stream_key:
+        check_without_key(name, ordered)
+        return ThetaJoin(JoinTask(relation, spec, budget_bytes, partition))
+
     def make(name: str, spec: JoinSpec, budget_bytes: int, split: Split = USUAL) -> Operator:
         if name != AUTO:
             return make_operator(name, relation, spec, budget_bytes, partition, split)
@@ -104,6 +110,17 @@ def make_join(
     is_long = stream_rows is not None and stream_rows >= relation.row_count
     chosen = [name] if name != AUTO else [RESIDENT, LOOK_UP] if is_long else [LOOK_UP]
     return make_ordered(chosen, relation, spec, budget_bytes, make)
+
+
+def check_without_key(name: str, ordered: str | None) -> None:
+    """Raise if a join without equal keys cannot be run like this."""
+    if name not in (AUTO, MESHJOIN):
+        raise OptionError(
+            f"{name} finds rows by their keys, but on=[] compares none; only meshjoin, which reads "
+            "all of the relation, can do that. Use algorithm='meshjoin' or 'auto'"
+        )
+    if ordered is not None:
+        raise OptionError("a join with on=[] cannot be ordered yet; leave ordered out")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,21 @@ def similarities(ours: pa.Array, theirs: pa.Array, by: str, least: float) -> NDA
     return out
 
 
+def extents(texts: pa.Array, by: str) -> NDArray[np.float64]:
+    """Return of each text what two that are alike have about as much of; NaN for null.
+
+    Two texts of likeness l have extents e and f with e ≥ l·f and f ≥ l·e: numbers of different
+    pieces, or of characters.
+    """
+    characters, ends = _decoded(texts)
+    out = np.diff(ends).astype(np.float64)
+    if by == "jaccard":
+        _count_pieces(characters, ends, out)
+    if texts.null_count:
+        out[np.asarray(texts.is_null())] = np.nan
+    return out
+
+
 def _decoded(texts: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return the characters of all texts, and where each text begins and ends."""
     lengths, data, _ = split_bytes(texts)
@@ -84,6 +99,17 @@ def _pieces(characters, first, last, out):  # type: ignore[no-untyped-def]
             out[different] = pieces[i]
             different += 1
     return different
+
+
+@njit(cache=True)
+def _count_pieces(characters, ends, out):  # type: ignore[no-untyped-def]
+    """Count the different pieces of each text."""
+    most = 1
+    for i in range(len(ends) - 1):
+        most = max(most, ends[i + 1] - ends[i])
+    pieces = np.empty(most, np.int64)
+    for i in range(len(out)):
+        out[i] = _pieces(characters, ends[i], ends[i + 1], pieces)
 
 
 @njit(cache=True)

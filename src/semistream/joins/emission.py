@@ -51,7 +51,8 @@ class Emission:
         self._stopwatch = stopwatch
         columns = read_columns(relation, spec)
         # The key of R, where it must be compared: an exact code needs no look at it.
-        self._key = [] if self._coder.is_exact else [columns.index(name) for name in relation.key]
+        self._compares_keys = bool(spec.stream_key) and not self._coder.is_exact
+        self._key = [columns.index(name) for name in relation.key] if self._compares_keys else []
         self._added = [columns.index(name) for name in spec.columns]  # that the output shows
         self._condition = None if spec.condition is None else Residual(spec, columns)
         # Texts that the condition looks at are copied for it, and again for the output.
@@ -127,7 +128,7 @@ class Emission:
     ) -> Iterator[pa.RecordBatch]:
         """Turn pairs into an output batch, after comparing keys that are hashes."""
         sizes, columns = located.sizes, located.gather()
-        if not self._coder.is_exact:
+        if self._compares_keys:
             same = self._same_keys(columns, slots, tuples)
             if not same.all():
                 rows, slots = rows[same], _keep_pairs(same, columns, slots, tuples)

@@ -19,13 +19,15 @@ each page is read by one task instead of by all.
 * each task's share of the memory holds the page table of all of R and a window of look-ups;
 * the number of tasks that run at once is known, or memory is given for each.
 
+Without equal keys (``on=[]``) a row may match in every partition: rows stay where they are.
+
 Memory: `memory` is divided by the number of tasks that run at once. With a shuffle these are P, or
 as many as there are cores if there are fewer.
 """
 
 from dataclasses import dataclass, replace
 
-from semistream.advice.auto import AUTO
+from semistream.advice.auto import AUTO, MESHJOIN
 from semistream.advice.choice import LOOK_UP
 from semistream.advice.feasible import check_share
 from semistream.errors import BudgetError, OptionError, did_you_mean
@@ -94,6 +96,8 @@ def choose_route(
             f"routing must be one of {', '.join(ROUTINGS)}; got {routing!r}."
             + did_you_mean(routing, ROUTINGS)
         )
+    if not spec.stream_key:
+        algorithm, routing = _without_key(routing)
     is_countable = given.memory_bytes is None or not cores.can_grow
     if routing == LOCAL and not is_countable:
         raise OptionError(
@@ -105,6 +109,19 @@ def choose_route(
         routing = LOCAL
     route = local if routing == LOCAL else _shuffled(relation, given, cores)
     return _checked(route, algorithm, relation, spec)
+
+
+def _without_key(routing: str) -> tuple[str, str]:
+    """Return the algorithm and the routing of a join that compares no keys.
+
+    A row may match in every partition of R: it stays where it is, and its task reads all of them.
+    """
+    if routing == SHUFFLE:
+        raise OptionError(
+            "with on=[] a row may match in every partition of the relation, so there is none to "
+            "send it to; leave routing out, or set it to 'local'"
+        )
+    return MESHJOIN, LOCAL
 
 
 def _is_for_look_ups(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> bool:
