@@ -25,13 +25,18 @@ def duckdb_join(
     on: str | Mapping[str, str],
     how: str = "left",
     columns: Sequence[str] | None = None,
+    condition: str = "TRUE",
 ) -> pa.Table:
-    """Return what `nested_loop_join` does."""
+    """Return what `nested_loop_join` does; a condition is DuckDB's SQL over `s` and `r`."""
     pairs = {on: on} if isinstance(on, str) else dict(on)
     if columns is None:
         columns = [c for c in relation.schema.names if c not in pairs.values()]
+    same = " AND ".join([f"({condition})", *(f"s.k{i} = r.k{i}" for i in range(len(pairs)))])
     found = _matches(
-        _keys(stream, list(pairs), "row_s"), _keys(relation, list(pairs.values()), "row_r"), how
+        _keys(stream, list(pairs), "row_s"),
+        _keys(relation, list(pairs.values()), "row_r"),
+        how,
+        same,
     )
     joined = stream.take(found["row_s"])
     for name in columns if how in ("inner", "left") else ():
@@ -40,13 +45,13 @@ def duckdb_join(
 
 
 def _keys(table: pa.Table, names: Sequence[str], row: str) -> pa.Table:
-    """Return the key columns, numbered, and the number of each row."""
+    """Return the key columns, numbered, all columns that are not nested, and each row's number."""
     keys = {f"k{i}": table[name] for i, name in enumerate(names)}
-    return pa.table({**keys, row: np.arange(table.num_rows)})
+    plain = {f.name: table[f.name] for f in table.schema if not pa.types.is_nested(f.type)}
+    return pa.table({**keys, **plain, row: np.arange(table.num_rows)})
 
 
-def _matches(stream: pa.Table, relation: pa.Table, how: str) -> pa.Table:
-    same = " AND ".join(f"s.{name} = r.{name}" for name in stream.column_names[:-1])
+def _matches(stream: pa.Table, relation: pa.Table, how: str, same: str) -> pa.Table:
     with duckdb.connect() as db:
         db.execute("SET threads = 1")
         db.register("s", stream)

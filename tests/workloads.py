@@ -62,6 +62,7 @@ class Workload:
     rows_per_key: int = 0  # the same for all keys of R, unless 0
     run_rows: int = 0  # that one key of R has besides, over several pages
     wide_bytes: int = 0  # the text of R's first and most popular keys, unless 0
+    condition: str | None = None  # that must hold beside equal keys
 
     @lru_cache(maxsize=64)  # noqa: B019 - one algorithm after the other asks for the same
     def tables(self) -> tuple[pa.Table, pa.Table]:
@@ -164,6 +165,8 @@ class Workload:
     def joined(self) -> pa.Table:
         """Return the right answer: by the nested loop if it is small, else by DuckDB."""
         stream, table = self.tables()
+        if self.condition is not None:
+            return duckdb_join(stream, table, on=self.on, how=self.how, condition=self.condition)
         join = nested_loop_join if len(stream) * len(table) <= _MOST_PAIRS else duckdb_join
         return join(stream, table, on=self.on, how=self.how)
 
@@ -189,6 +192,7 @@ def check_against_oracle(
         how=workload.how,
         memory=memory,
         algorithm=algorithm,
+        condition=workload.condition,
     )
     expected = workload.joined()
     if operator is None:

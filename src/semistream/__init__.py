@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from semistream import errors
 from semistream.api import Relation, build_relation
+from semistream.conditions.condition import between, similar, where
 from semistream.databases.source import sql_table
 from semistream.embedded import join
 from semistream.extras import needs_extra
+from semistream.relation.validity import validity
 from semistream.tables import delta_changes, delta_table, delta_version, iceberg_table
 from semistream.version import __version__
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Relation",
     "__version__",
+    "between",
     "build_relation",
     "configure_spark",
     "delta_changes",
@@ -37,7 +40,10 @@ __all__ = [
     "iceberg_table",
     "join",
     "maintain",
+    "similar",
     "sql_table",
+    "validity",
+    "where",
 ]
 
 

@@ -19,6 +19,7 @@ from semistream.databases.relation import (
 )
 from semistream.relation import build, change, relation
 from semistream.relation.layout import Order
+from semistream.relation.validity import Validity
 from semistream.sources import is_spark_frame
 from semistream.spec import Columns, On
 
@@ -173,6 +174,7 @@ def build_relation(
     page_size: int | str = build.DEFAULT_PAGE_BYTES,
     order: Order = "key",
     sample: Any = None,
+    validity: Validity | Sequence[str] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Relation:
     """Build a relation, or a new snapshot of one, and return it opened.
@@ -189,6 +191,10 @@ def build_relation(
     rows of the stream, in any form that a source may have (a Spark DataFrame only if the source is
     one as well), with the key columns under the relation's names; other columns are ignored.
 
+    `validity` names the two columns of a relation with versions that say from when to when a row is
+    valid, ``("valid_from", "valid_to")``; `semistream.validity` has policies for versions that
+    overlap and for gaps. A join with ``valid_at`` takes the version of an event's time.
+
     >>> import tempfile
     >>> products = pa.table({"product_id": [3, 1, 2], "name": ["c", "a", "b"]})
     >>> folder = tempfile.TemporaryDirectory()
@@ -197,7 +203,13 @@ def build_relation(
     >>> folder.cleanup()
     """
     options = build.BuildOptions.for_place(
-        location, key, partitions, page_size=page_size, order=order, sample=sample
+        location,
+        key,
+        partitions,
+        page_size=page_size,
+        order=order,
+        sample=sample,
+        validity=validity,
     )
     if is_spark_frame(source):
         from semistream.spark.build import build_from_dataframe

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
+from semistream.conditions.condition import Conditions
 from semistream.errors import OptionError
 from semistream.joins.protocols import Operator
 from semistream.relation.relation import Relation
@@ -28,6 +29,9 @@ class JoinOptions:
     memory: int | str = DEFAULT_MEMORY
     algorithm: str = AUTO
     suffix: str | None = None
+    condition: Conditions | None = None
+    valid_at: str | None = None
+    ordered: str | None = None
     rate: float | None = None  # only of `join`
 
     def memory_bytes(self, relation: Relation) -> int:
@@ -45,6 +49,8 @@ class JoinOptions:
             how=self.how,
             columns=self.columns,
             suffix=self.suffix,
+            condition=self.condition,
+            valid_at=self.valid_at,
             case_sensitive=case_sensitive,
         )
 
@@ -59,6 +65,9 @@ def join(
     memory: int | str = DEFAULT_MEMORY,
     algorithm: str = AUTO,
     suffix: str | None = None,
+    condition: Conditions | None = None,
+    valid_at: str | None = None,
+    ordered: str | None = None,
     rate: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of record batches with a relation, within a memory budget.
@@ -67,7 +76,11 @@ def join(
     Polars frame, a DuckDB result), or an iterable of record batches that have the same schema.
     Views, dictionaries and run-end-encoded columns come out as the plain type they stand for.
     `relation` is a relation, or where it lies. `memory` is a size, or a share of the relation
-    (``"5%"``). `how` is ``left``, ``inner``, ``semi`` or ``anti``.
+    (``"5%"``). `how` is ``left``, ``inner``, ``semi`` or ``anti``. A `condition` must hold for a
+    pair to match, beside equal keys: `where`, `between`, `similar`, a predicate, or several.
+    With `valid_at`, a column of the stream, it matches the version of a row that was valid then;
+    the relation must have been built with ``validity``. With ``ordered="stream"`` rows leave in the
+    order of the stream, with ``ordered="key"`` those of a key do.
 
     Lazy: rows are pulled from `stream` as the window has space for them. The output has all
     columns of the stream, then the requested columns of the relation; its rows are in no particular
@@ -88,7 +101,9 @@ def join(
     [{'product_id': 3, 'quantity': 7, 'name': None}]
     [{'product_id': 2, 'quantity': 5, 'name': 'ink'}]
     """
-    options = JoinOptions(on, how, columns, memory, algorithm, suffix, rate)
+    options = JoinOptions(
+        on, how, columns, memory, algorithm, suffix, condition, valid_at, ordered, rate
+    )
     operator, batches = _prepare(stream, relation, options)
     return iter(()) if operator is None else operator.join(batches)
 
@@ -125,7 +140,8 @@ def _prepare(
         return None, ()
     spec, budget_bytes = options.spec(relation, schema), options.memory_bytes(relation)
     about = (options.algorithm, relation, spec, budget_bytes)
-    return make_join(*about, rate=options.rate, stream_rows=_row_count(stream)), batches
+    known = {"rate": options.rate, "stream_rows": _row_count(stream), "ordered": options.ordered}
+    return make_join(*about, **known), batches
 
 
 def _row_count(stream: Stream) -> int | None:

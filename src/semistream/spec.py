@@ -1,12 +1,16 @@
-"""The specification of a join: key columns, kind of join, columns to add, output schema."""
+"""The specification of a join: key columns, conditions, kind of join, columns to add, output."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, TypeAlias, get_args
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from semistream.columns import POOL, plain_schema
+from semistream.conditions.condition import Binder, BoundCondition, Conditions
+from semistream.conditions.expressions import Side
 from semistream.errors import ColumnError, OptionError, did_you_mean
 from semistream.keys import check_same_type
 from semistream.relation.relation import Relation
@@ -14,6 +18,14 @@ from semistream.relation.relation import Relation
 How: TypeAlias = Literal["inner", "left", "semi", "anti"]
 On: TypeAlias = str | Sequence[str] | Mapping[str, str]
 Columns: TypeAlias = Sequence[str] | Mapping[str, str]
+
+
+class ResolvedRows(Protocol):
+    """Is told which rows of the stream are resolved."""
+
+    def add(self, numbers: NDArray[np.int64]) -> None:
+        """Note that all joined rows of these stream rows have been emitted."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,10 @@ class JoinSpec:
     stream_key: tuple[str, ...]  # in the order of the relation's key
     columns: tuple[str, ...]  # of the relation, to be added
     output_schema: pa.Schema
+    condition: BoundCondition | None = None  # what must hold for a pair beside equal keys
+    # If the output is ordered: what is told of the stream rows that are resolved, by their numbers
+    # in the last column of the stream.
+    resolved: "ResolvedRows | None" = field(default=None, compare=False)
 
     @property
     def adds_columns(self) -> bool:
@@ -48,7 +64,7 @@ class JoinSpec:
         """Return an output batch; without relation columns they are null."""
         if relation is None:
             added = list(self.output_schema)[len(self.stream_schema) :]
-            relation = [pa.nulls(count, field.type, memory_pool=POOL) for field in added]
+            relation = [pa.nulls(count, each.type, memory_pool=POOL) for each in added]
         return pa.RecordBatch.from_arrays([*stream, *relation], schema=self.output_schema)
 
     @property
@@ -65,14 +81,19 @@ def resolve(
     how: str = "left",
     columns: Columns | None = None,
     suffix: str | None = None,
+    condition: Conditions | None = None,
+    valid_at: str | None = None,
     case_sensitive: bool = True,
 ) -> JoinSpec:
     """Check a join against both schemas and return it with all names resolved.
 
     `on` is a name, a list of names, or a mapping from stream name to relation name; the default
-    is the relation's key. `columns` are the relation's columns to add, the default all but its
-    key; a mapping renames them. Where a name is already taken by the stream, `suffix` is
-    appended, and without one the clash is an error.
+    is the relation's key. An empty list compares no keys: then only the `condition` counts.
+    `columns` are the relation's columns to add, the default all but its key; a mapping renames
+    them. Where a name is already taken by the stream, `suffix` is appended, and without one the
+    clash is an error. A `condition` must hold for a pair to match, beside equal keys. With
+    `valid_at`, a column of the stream, only the version of a row matches that was valid at that
+    time.
     """
     how = _join_type(how)
     names = _Names(case_sensitive)
@@ -81,13 +102,41 @@ def resolve(
     added = _added_columns(relation, columns, names) if how in ("inner", "left") else {}
     renamed = _rename_clashes(added, stream_schema, suffix, names)
     fields = [relation.schema.field(n).with_name(out).with_nullable(True) for n, out in renamed]
+    sides: dict[Side, pa.Schema] = {
+        "stream": stream_schema,
+        "relation": plain_schema(relation.schema),
+    }
+    binder = Binder(sides, dict(zip(stream_key, relation.key, strict=False)), names.find)
+    bound = _with_version(binder.bind(condition), binder, relation, valid_at)
+    if not stream_key and bound is None:
+        raise OptionError(
+            "on=[] compares no keys, so every stream row would match every row of the relation; "
+            "pass a condition, for example condition='s.amount >= r.least_amount'"
+        )
     return JoinSpec(
         how=how,
         stream_schema=stream_schema,
         stream_key=stream_key,
         columns=tuple(added),
         output_schema=pa.schema([*stream_schema, *fields]),
+        condition=bound,
     )
+
+
+def _with_version(
+    condition: BoundCondition | None, binder: Binder, relation: Relation, valid_at: str | None
+) -> BoundCondition | None:
+    """Return a condition with that of a version beside it: it was valid at the event's time."""
+    if valid_at is None:
+        return condition
+    versions = relation.manifest.validity
+    if versions is None:
+        raise OptionError(
+            "valid_at needs a relation that was built with validity=('valid_from', 'valid_to'), "
+            "its columns that say when a row is valid; this one was built without. Build it again"
+        )
+    version = binder.bind_version(valid_at, versions.valid_from, versions.valid_to)
+    return version if condition is None else condition.beside(version)
 
 
 def _join_type(how: str) -> How:
@@ -103,9 +152,10 @@ def _join_type(how: str) -> How:
 
 
 def read_columns(relation: Relation, spec: JoinSpec) -> tuple[str, ...]:
-    """Return the columns of R a join reads: those it adds and, for hashed keys, the key's."""
-    key = () if relation.coder.is_exact else relation.key
-    return tuple(dict.fromkeys([*key, *spec.columns]))
+    """Return the columns of R a join reads: those it adds, and those it compares."""
+    key = () if relation.coder.is_exact or not spec.stream_key else relation.key
+    compared = () if spec.condition is None else spec.condition.columns_of("relation")
+    return tuple(dict.fromkeys([*key, *spec.columns, *compared]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +189,8 @@ def _stream_key(
         on = relation.key
     if isinstance(on, str):
         on = [on]
+    if not on:
+        return ()
     pairs = dict(on) if isinstance(on, Mapping) else {n: n for n in on}
     by_relation = {names.find(r, relation.schema, "relation"): s for s, r in pairs.items()}
     if set(by_relation) != set(relation.key) or len(by_relation) != len(pairs):

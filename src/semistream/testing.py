@@ -7,10 +7,12 @@ Use it to check a pipeline of your own on small data::
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
+
+Row: TypeAlias = Mapping[str, Any]
 
 
 def nested_loop_join(
@@ -20,8 +22,12 @@ def nested_loop_join(
     on: str | Sequence[str] | Mapping[str, str],
     how: str = "left",
     columns: Sequence[str] | None = None,
+    condition: Callable[[Row, Row], bool] | None = None,
 ) -> pa.Table:
     """Compare every stream row with every relation row; the oracle for every operator.
+
+    Rows match if their keys are equal and the `condition`, a function of the stream's row and the
+    relation's row, is true. ``on=[]`` compares no keys.
 
     >>> sales = pa.table({"id": [1, 2, None]})
     >>> products = pa.table({"id": [1, 1], "name": ["pen", "ink"]})
@@ -32,11 +38,15 @@ def nested_loop_join(
     if columns is None:
         columns = [c for c in relation.schema.names if c not in pairs.values()]
     added = list(columns) if how in ("inner", "left") else []
-    right = [(_key(r, pairs.values()), [r[c] for c in added]) for r in relation.to_pylist()]
+    right = [(_key(r, pairs.values()), [r[c] for c in added], r) for r in relation.to_pylist()]
     rows = []
     for row in stream.to_pylist():
         key = _key(row, pairs.keys())
-        matches = [values for other, values in right if key is not None and key == other]
+        matches = [
+            values
+            for other, values, their in right
+            if key is not None and key == other and (condition is None or condition(row, their))
+        ]
         rows += _joined(list(row.values()), matches, how, len(added))
     fields = [*stream.schema, *(relation.schema.field(c).with_nullable(True) for c in added)]
     arrays = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(fields)]

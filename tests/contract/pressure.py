@@ -146,6 +146,7 @@ def _named_least(
 ) -> int | None:
     stream, _ = workload.tables()
     options: dict[str, Any] = {"on": workload.on, "how": workload.how, "algorithm": algorithm}
+    options["condition"] = workload.condition
     first = workload.batches(stream[:_SIZED_BY])
     try:
         list(ss.join(first, relation, memory=memory, **options))

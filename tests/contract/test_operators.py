@@ -10,11 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import semistream as ss
-from semistream.advice.auto import AUTO
-from semistream.cost.factors import CostFactors
 from semistream.embedded import prepare
 from semistream.errors import BudgetError
-from semistream.joins.registry import ALGORITHMS
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.testing import nested_loop_join, same_rows
 from tests.contract.pressure import expected_of, least_budget, seen, workloads_of
@@ -35,15 +32,6 @@ TYPICAL = Workload(
     how="left",
     with_nested=False,
 )
-
-
-@pytest.fixture(params=[AUTO, *ALGORITHMS])
-def algorithm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    # Here it matters that the result is exact whatever is chosen, so the choice may be for a disk
-    # that does not exist: to measure the real one for each generated schema would take too long.
-    factors = CostFactors.of_device(*EmulatedDevice.named("ssd").costs)
-    monkeypatch.setattr("semistream.advice.auto.factors_for", lambda *_: factors)
-    return str(request.param)
 
 
 @settings(max_examples=120)

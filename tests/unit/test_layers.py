@@ -25,10 +25,11 @@ spark/       Spark; nothing else uses pyspark   all below but lab/
 embedded     the join without Spark             all below but lab/ workload/
 lab/         the papers' figures                all below
 advice/      calibration, choice, explain       all below
-joins/       the operators                      budget/ spec relation/
+joins/       the operators                      budget/ spec conditions/ relation/
 cost/        predictions                        budget/
 budget/      sizes, splits, settings            spec relation/
-spec         a join, with all names resolved    relation/
+spec         a join, with all names resolved    conditions/ relation/
+conditions/  what must hold beside equal keys   -
 relation/    R on disk                          -
 workload/    generated relations and streams    -
 errors extras units arrowtypes columns keys memory jit plain sources testing version

@@ -32,13 +32,14 @@ from time import perf_counter
 import pyarrow as pa
 
 from semistream.advice.calibration import factors_for
-from semistream.advice.choice import RESIDENT, Advisor, Option, are_few, most_preferred
+from semistream.advice.choice import LOOK_UP, RESIDENT, Advisor, Option, are_few, most_preferred
 from semistream.advice.history import HISTORY, History
+from semistream.advice.ordered import check_order, make_ordered
 from semistream.advice.sampling import SampledSource
 from semistream.advice.tuner import Chosen, Tuner
 from semistream.advice.watch import Retune, Watch, has_moved
 from semistream.budget.rowsizes import Widths
-from semistream.budget.split import USUAL
+from semistream.budget.split import USUAL, Split
 from semistream.columns import plain_batch
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
@@ -49,14 +50,16 @@ from semistream.joins.protocols import Operator
 from semistream.joins.registry import ALGORITHMS, make_operator
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import StreamBuffer
-from semistream.joins.streamjoin import FIRST_SLICE_BYTES, SAMPLE_ROWS, StreamJoin
+from semistream.joins.streamjoin import FIRST_SLICE_BYTES, SAMPLE_ROWS, JoinTask, StreamJoin
 from semistream.joins.telemetry import Telemetry
+from semistream.joins.thetajoin import ThetaJoin
 from semistream.memory import MemoryLedger, return_free_memory, return_freed_pages
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
 AUTO = "auto"
+MESHJOIN = ALGORITHMS["meshjoin"].name
 _FIRST_ROWS = 100_000  # expected of a stream of which nothing is known
 
 
@@ -72,8 +75,11 @@ def make_join(
     stream_rows: int | None = None,
     front: KeptFront | None = None,
     history: History = HISTORY,
+    ordered: str | None = None,
 ) -> Operator:
     """Return a join, ready to run, over a relation or one partition of it.
+
+    If it is `ordered`, by ``stream`` or ``key``, rows leave in the order of the stream.
 
     A named algorithm splits its budget by the usual shares. ``auto`` chooses algorithm and split by
     the model; the `factors` it needs for that are those of this machine, if it was calibrated, or
@@ -91,11 +97,35 @@ def make_join(
             f"rate is a positive number of tuples per second, for algorithm='auto'; got {rate} "
             f"and {name!r}"
         )
-    if name != AUTO:
-        return make_operator(name, relation, spec, budget_bytes, partition, front=front)
-    about = (relation, spec, budget_bytes, partition)
-    expected = (factors, rate, stream_rows)
-    return SelfTuningJoin(*about, *expected, front=front, history=history)
+
+    if not spec.stream_key:
+        check_without_key(name, ordered)
+        return ThetaJoin(JoinTask(relation, spec, budget_bytes, partition))
+
+    def make(name: str, spec: JoinSpec, budget_bytes: int, split: Split = USUAL) -> Operator:
+        if name != AUTO:
+            return make_operator(name, relation, spec, budget_bytes, partition, split, front=front)
+        about = (relation, spec, budget_bytes, partition)
+        expected = (factors, rate, stream_rows)
+        return SelfTuningJoin(*about, *expected, front=front, history=history)
+
+    check_order(ordered, name)
+    if ordered is None:
+        return make(name, spec, budget_bytes)
+    is_long = stream_rows is not None and stream_rows >= relation.row_count
+    chosen = [name] if name != AUTO else [RESIDENT, LOOK_UP] if is_long else [LOOK_UP]
+    return make_ordered(chosen, relation, spec, budget_bytes, make)
+
+
+def check_without_key(name: str, ordered: str | None) -> None:
+    """Raise if a join without equal keys cannot be run like this."""
+    if name not in (AUTO, MESHJOIN):
+        raise OptionError(
+            f"{name} finds rows by their keys, but on=[] compares none; only meshjoin, which reads "
+            "all of the relation, can do that. Use algorithm='meshjoin' or 'auto'"
+        )
+    if ordered is not None:
+        raise OptionError("a join with on=[] cannot be ordered yet; leave ordered out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +345,8 @@ class SelfTuningJoin:
         relation, spec = self._relation, self._spec
         about = (relation.location, relation.snapshot, self._partition, spec.how, spec.columns)
         device = relation.reading.device
-        stream = (spec.stream_key, tuple(str(t) for t in spec.stream_schema.types))
+        types = tuple(str(dtype) for dtype in spec.stream_schema.types)
+        stream = (spec.stream_key, types, spec.condition)
         chosen_from = (self._budget_bytes, device and device.name, relation.reading.whole_pages)
         return about, stream, chosen_from
 

@@ -57,7 +57,7 @@ def stream_widths(relation: Relation, spec: JoinSpec, sample: pa.Table | None = 
     if sample is not None and sample.num_rows:
         return Widths.of(plain_batch(sample[:_SIZED_ROWS].combine_chunks().to_batches()[0]))
     reader = relation.reader(list(relation.key))
-    key = dict(zip(spec.stream_key, relation.key, strict=True))
+    key = dict(zip(spec.stream_key, relation.key, strict=False))  # there may be none
     sizes = []
     for field in spec.stream_schema:
         if encoding_of(field.type) is Encoding.FIXED:

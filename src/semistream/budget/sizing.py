@@ -38,6 +38,8 @@ _PAIR_BYTES = 8 + 8 + 8 + 8 + 2
 _TAKEN_BYTES = 5 * 8
 # Of the rows that look-ups gather: page, index of the page, place on it, and the plan's requests.
 _PLANNED_BYTES = 3 * 8 + 4 * 8
+# Of tuples in the order of a condition: value, place, and both once more while they are sorted.
+_ORDER_BYTES = 4 * 8
 # For each variable-width value: where it lies, its length, its offset, and its size in bytes.
 _PLACE_BYTES = 8 + 4 + 4 + 8
 # Values differ in size: an output buffer has room for more than its rows of average width.
@@ -53,6 +55,9 @@ class Sizing:
     stored_schema: pa.Schema  # of the stream, as the window stores it
     implied: int | None  # the stream column that is not stored, because it is the key code
     has_front: bool
+    compared: tuple[int, ...] = ()  # stream columns that a condition looks at, copied once more
+    pair_bytes: int = 0  # what a condition makes of each pair besides
+    has_key: bool = True  # whether keys are compared; otherwise the window is kept in order
 
     @classmethod
     def of(
@@ -64,8 +69,10 @@ class Sizing:
             read_columns(relation, spec),
             # Whatever the stream's schema promises, a null may come.
             pa.schema([field.with_nullable(True) for field in spec.stream_schema]),
-            spec.stream_key_indexes[0] if relation.coder.is_exact else None,
+            spec.stream_key_indexes[0] if spec.stream_key and relation.coder.is_exact else None,
             has_front,
+            *_of_condition(spec),
+            has_key=bool(spec.stream_key),
         )
 
     def for_scan(self, widths: Widths) -> Sizes:
@@ -73,9 +80,9 @@ class Sizing:
         schema = self.stored_schema
         return self._sizes(
             widths,
-            scan_tuple_bytes(schema, widths.average, self.implied),
+            scan_tuple_bytes(schema, widths.average, self.implied) + self._ordering_bytes(widths),
             window_base_bytes(schema, widths.widest),
-            self._output_row_bytes(widths),
+            self._output_row_bytes(widths) * (1 if self.has_key else 2),
             self.reader.table_bytes,
         )
 
@@ -109,7 +116,8 @@ class Sizing:
     def output_base_bytes(self) -> int:
         """The size of an output row without its variable-width values."""
         fields = [*self.stored_schema, *map(self.reader.manifest.schema.field, self.columns)]
-        return _PAIR_BYTES + sum(map(_fixed_bytes, fields))
+        fields += [self.stored_schema.field(i) for i in self.compared]
+        return _PAIR_BYTES + self.pair_bytes + sum(map(_fixed_bytes, fields))
 
     def _sizes(
         self,
@@ -140,14 +148,36 @@ class Sizing:
         of_stream = zip(self.stored_schema, widths.average, strict=True)
         fields = [self.reader.manifest.schema.field(name) for name in self.columns]
         of_relation = [(f, value_bytes(self.reader, f.name)) for f in fields]
-        varying = sum(_varying_bytes(field, size) for field, size in (*of_stream, *of_relation))
+        of_condition = [(self.stored_schema.field(i), widths.average[i]) for i in self.compared]
+        every = (*of_stream, *of_relation, *of_condition)
+        varying = sum(_varying_bytes(field, size) for field, size in every)
         return int(self.output_base_bytes + _OUTPUT_SLACK * varying)
+
+    def _ordering_bytes(self, widths: Widths) -> int:
+        """Return what a tuple takes besides where keys are not compared: its place, its columns."""
+        if self.has_key:
+            return 0
+        compared = [self.stored_schema.field(i) for i in self.compared]
+        varying = [
+            _varying_bytes(f, widths.average[i])
+            for i, f in zip(self.compared, compared, strict=True)
+        ]
+        return _ORDER_BYTES + sum(map(_fixed_bytes, compared)) + int(sum(varying))
 
     def _disk_bytes(self, pages: int) -> int:
         return disk_buffer_bytes(self.reader, self.columns, pages, self.has_front)
 
     def _cached_rows(self, size_bytes: int) -> int:
         return WAYS * set_count(CachedColumns.of(self.reader, self.columns), size_bytes)
+
+
+def _of_condition(spec: JoinSpec) -> tuple[tuple[int, ...], int]:
+    """Return which stream columns the condition looks at, and what else it makes of a pair."""
+    if spec.condition is None:
+        return (), 0
+    names = spec.condition.columns_of("stream")
+    indexes = [spec.stream_schema.get_field_index(name) for name in names]
+    return tuple(indexes), spec.condition.pair_bytes
 
 
 def _fixed_bytes(field: pa.Field) -> int:

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from semistream.columns import total_bytes
 from semistream.errors import BudgetError
-from semistream.joins import kernels
 from semistream.joins.emission import Emission
 from semistream.joins.frontstage import POLICY
 from semistream.joins.protocols import FrontStage, Waiting
@@ -78,9 +77,7 @@ class Admission:
             tuples = Arrived(piece)
             for probes, found in front.matches(piece.codes, waits):
                 yield from self._emission.matches(found, probes, front, tuples, "hit")
-            missed = (tuples.matched & kernels.MATCHED == 0) & ~waits
-            if missed.any():
-                yield from self._emission.misses(np.flatnonzero(missed), tuples)
+            yield from self._emission.misses(np.flatnonzero(~waits), tuples)
             stream.let_wait(piece.only(waits))
 
     def _insert(self, window: Waiting, most: int) -> int:

@@ -2,10 +2,11 @@
 
 ::
 
-    (row, slot) pairs ──► located ──► cut to fit ──► gathered ──► keys compared ──► batch
+    (row, slot) pairs ─► located ─► cut to fit ─► gathered ─► keys compared ─► condition ─► batch
 
 Rows of R are located first, which says how wide they are, and copied only in pieces that fit
-(`output.py`). Keys that are hashes are compared, because two of them may share a code.
+(`output.py`). Keys that are hashes are compared, because two of them may share a code. A pair for
+which the join's condition does not hold is dropped: its tuple is a miss if no other pair passes.
 
 Memory: a piece is at most as large as the output buffer. It is dropped when it has been handed on.
 """
@@ -22,6 +23,7 @@ from semistream.columns import Encoding, encoding_of, take_rows
 from semistream.joins import kernels
 from semistream.joins.output import OutputBuffer
 from semistream.joins.protocols import LocatedRows, RelationSide, Rows, StreamSide
+from semistream.joins.residual import Residual
 from semistream.joins.rows import Slots
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Arrived, StreamBuffer
@@ -50,8 +52,12 @@ class Emission:
         self._stopwatch = stopwatch
         columns = read_columns(relation, spec)
         # The key of R, where it must be compared: an exact code needs no look at it.
-        self._key = [] if self._coder.is_exact else [columns.index(name) for name in relation.key]
+        self._compares_keys = bool(spec.stream_key) and not self._coder.is_exact
+        self._key = [columns.index(name) for name in relation.key] if self._compares_keys else []
         self._added = [columns.index(name) for name in spec.columns]  # that the output shows
+        self._condition = None if spec.condition is None else Residual(spec, columns)
+        # Texts that the condition looks at are copied for it, and again for the output.
+        self._stream_copies = 1 if self._condition is None else 1 + self._condition.copies_texts
         self._pieces_kept = 0  # pieces of output since freed memory was returned
         # Arrow copies values of nested types partly in its own pool, which keeps what was freed: of
         # unions several times the size of a piece.
@@ -71,7 +77,7 @@ class Emission:
         """Emit (row of R, slot) pairs, in pieces that fit the output buffer."""
         with self._stopwatch.phase(step):
             located = relation.locate(rows)
-            sizes = (located.sizes, tuples.sizes(slots))
+            sizes = (located.sizes, *self._stream_copies * [tuples.sizes(slots)])
             if self.buffer.holds(len(rows), *sizes):
                 yield from self._piece(rows, slots, located, tuples, observe)
                 if self._has_nested:
@@ -83,16 +89,29 @@ class Emission:
                 self._return_memory()
 
     def misses(self, slots: Slots, tuples: StreamSide) -> Iterator[pa.RecordBatch]:
-        """Emit those of the tuples that found no match, if the join keeps them."""
+        """Emit those of the tuples that found no match, if the join keeps them.
+
+        All the tuples are resolved: their matches have been emitted.
+        """
         missed = slots[tuples.matched[slots] & kernels.MATCHED == 0]
         self._telemetry.missed_rows += len(missed)
         if self._spec.keeps_misses:
             yield from self._unmatched(missed, tuples)
+        self._note_resolved(slots, tuples)
 
     def unmatchable(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Emit the rows that cannot match anything, if the join keeps misses."""
         for tuples in stream.take_unmatchable():
-            yield from self._unmatched(np.arange(len(tuples)), Arrived(tuples))
+            slots, arrived = np.arange(len(tuples)), Arrived(tuples)
+            if self._spec.keeps_misses:
+                yield from self._unmatched(slots, arrived)
+            self._note_resolved(slots, arrived)
+
+    def _note_resolved(self, slots: Slots, tuples: StreamSide) -> None:
+        """If the output is ordered, note that all rows of some tuples have been emitted."""
+        if self._spec.resolved is not None:
+            numbers = tuples.gather(slots, [len(self._spec.stream_schema) - 1])[0]
+            self._spec.resolved.add(numbers.to_numpy())
 
     def _unmatched(self, slots: Slots, tuples: StreamSide) -> Iterator[pa.RecordBatch]:
         """Emit tuples without columns of R, in pieces that fit the output buffer."""
@@ -110,26 +129,43 @@ class Emission:
     ) -> Iterator[pa.RecordBatch]:
         """Turn pairs into an output batch, after comparing keys that are hashes."""
         sizes, columns = located.sizes, located.gather()
-        if not self._coder.is_exact:
+        if self._compares_keys:
             same = self._same_keys(columns, slots, tuples)
             if not same.all():
-                tuples.matched[slots[~same]] |= kernels.SHARES_CODE
-                for i in range(len(columns)):  # one by one, so that few are there twice
-                    columns[i] = take_rows(columns[i], np.flatnonzero(same))
-                rows, slots = rows[same], slots[same]
+                rows, slots = rows[same], _keep_pairs(same, columns, slots, tuples)
                 sizes = None if sizes is None else sizes[same]
         if observe is not None:
             observe(rows, slots, columns, sizes)
-        self._telemetry.matched_pairs += len(rows)
+        looked_at: dict[int, pa.Array] = {}  # stream columns that are gathered already, by index
+        if self._condition is not None:
+            looked_at = self._condition.gather(slots, tuples)
+            held = self._condition.holds(columns, looked_at, len(slots))
+            if not held.all():
+                slots = _keep_pairs(held, columns, slots, tuples)
+                which = np.flatnonzero(held)
+                looked_at = {i: take_rows(array, which) for i, array in looked_at.items()}
+        self._telemetry.matched_pairs += len(slots)
         if self._spec.how == "semi":
-            slots = slots[kernels.first_matches(tuples.matched, slots)]
+            slots, looked_at = slots[kernels.first_matches(tuples.matched, slots)], {}
         else:
             kernels.mark_matched(tuples.matched, slots)
         if len(slots) and self._spec.how != "anti":
             added = [columns[i] for i in self._added]
-            joined = self._spec.assemble(tuples.gather(slots), added, len(slots))
-            del columns, added
+            stream = self._stream_columns(slots, tuples, looked_at)
+            joined = self._spec.assemble(stream, added, len(slots))
+            del columns, added, stream, looked_at
             yield joined
+
+    def _stream_columns(
+        self, slots: Slots, tuples: StreamSide, gathered: dict[int, pa.Array]
+    ) -> list[pa.Array]:
+        """Return all columns of the stream, given some that have been gathered before."""
+        if not gathered:
+            return tuples.gather(slots)
+        count = len(self._spec.stream_schema)
+        others = [i for i in range(count) if i not in gathered]
+        columns = gathered | dict(zip(others, tuples.gather(slots, others), strict=True))
+        return [columns[i] for i in range(count)]
 
     def _same_keys(
         self, columns: Sequence[pa.Array], slots: Slots, tuples: StreamSide
@@ -143,3 +179,17 @@ class Emission:
         self._pieces_kept = (self._pieces_kept + 1) % self._most_kept
         if not self._pieces_kept:
             return_freed_pages()
+
+
+def _keep_pairs(
+    kept: NDArray[np.bool_], columns: list[pa.Array], slots: Slots, tuples: StreamSide
+) -> Slots:
+    """Drop the other pairs of a piece: R's columns are replaced, and the slots that stay returned.
+
+    Of the other tuples it is noted that R has a row with their code.
+    """
+    tuples.matched[slots[~kept]] |= kernels.SHARES_CODE
+    which = np.flatnonzero(kept)
+    for i in range(len(columns)):  # one by one, so that few are there twice
+        columns[i] = take_rows(columns[i], which)
+    return slots[kept]

@@ -209,7 +209,7 @@ class StreamBuffer:
         self._waiting: Tuples | None = None  # may match; have passed it, and may enter
         self._unmatchable: list[Tuples] = []  # cannot match; to be collected, if misses are kept
         self._unmatchable_count = 0  # rows in these
-        self._keeps_unmatchable = spec.keeps_misses
+        self._keeps_unmatchable = spec.keeps_misses or spec.resolved is not None
         self._schema = spec.stream_schema  # of every batch
         self._key = spec.stream_key_indexes  # key columns
         self._coder = coder  # from keys to codes
@@ -294,8 +294,12 @@ class StreamBuffer:
         """Take the next slice of the batch, and sort out the rows that cannot match."""
         count = self._slice_rows(rest)
         some = rest[:count] if self._is_plain else plain_batch(rest[:count])
-        codes, can_match = self._coder.codes([some.column(i) for i in self._key])
-        matchable = can_match & self._may_hold(codes)
+        if self._key:
+            codes, can_match = self._coder.codes([some.column(i) for i in self._key])
+            matchable = can_match & self._may_hold(codes)
+        else:  # keys are not compared
+            codes, can_match = np.zeros(count, np.int64), np.ones(count, np.bool_)
+            matchable = can_match
         if not matchable.all():
             count = min(count, max(1, self.limit_bytes // _POSITION_BYTES))
         self._rest = rest[count:] if count < rest.num_rows else None
@@ -309,7 +313,7 @@ class StreamBuffer:
         else:
             copied = key if self._is_plain else rest.columns
             most = rows_within(copied, _MASK_BYTES + _POSITION_BYTES, self.limit_bytes)
-        return min(len(key[0]), most, _MOST_SLICE_ROWS)
+        return min(rest.num_rows, most, _MOST_SLICE_ROWS)
 
     def _keep(
         self, tuples: Tuples, can_match: NDArray[np.bool_], matchable: NDArray[np.bool_]
@@ -317,7 +321,8 @@ class StreamBuffer:
         if self._routing:
             self._routing.check(tuples.codes[can_match])
         self.row_count += len(tuples)
-        self.null_key_rows += count_null_keys([tuples.batch.column(i) for i in self._key])
+        if self._key:
+            self.null_key_rows += count_null_keys([tuples.batch.column(i) for i in self._key])
         unmatchable = len(matchable) - int(np.count_nonzero(matchable))
         self.unmatchable_rows += unmatchable
         if unmatchable and self._keeps_unmatchable:

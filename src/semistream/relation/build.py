@@ -41,6 +41,7 @@ from semistream.relation.hot import Candidates, HotKeys
 from semistream.relation.layout import ORDERS, Manifest, Order, Origin, PartitionInfo
 from semistream.relation.relation import Relation
 from semistream.relation.spoolfiles import SpoolFiles
+from semistream.relation.validity import Validity, with_whole_versions
 from semistream.relation.writer import PartitionWriter, cut_pages, most_rows_of_page, row_sizes
 from semistream.sources import is_spark_frame, open_reader
 from semistream.units import parse_bytes
@@ -62,6 +63,7 @@ class BuildOptions:
     page_size: int | str = DEFAULT_PAGE_BYTES
     order: Order = "key"
     sample: Any = None  # rows of the stream, in any form that a source may have
+    validity: Validity | Sequence[str] | None = None  # columns that say when a row is valid
     hot: HotKeys | None = None  # known hot keys, instead of a sample: a refresh keeps them
     folded: tuple[tuple[str, int], ...] = ()  # streams of changes that were folded in before
     # How the snapshot comes to be; with a parent it replaces just that one.
@@ -74,6 +76,7 @@ class BuildOptions:
             raise OptionError(f"partitions must be at least 1; got {self.partitions}")
         if self.hot is None:
             _check_order(self.order, self.sample)
+        Validity.of(self.validity)
 
     @classmethod
     def for_place(
@@ -103,7 +106,8 @@ class BuildOptions:
 
     def start(self, location: str | os.PathLike[str], schema: pa.Schema) -> Draft:
         """Return the draft of a snapshot with these options, for rows of this schema."""
-        draft = Draft.start(location, schema, self.key_columns, self.page_bytes, self.order)
+        about = (self.key_columns, self.page_bytes, self.order, Validity.of(self.validity))
+        draft = Draft.start(location, schema, *about)
         draft.manifest = replace(draft.manifest, origin=self.origin, folded=self.folded)
         draft.replaces = self.origin.parent or None
         return draft
@@ -250,7 +254,10 @@ def write_pages(
     hot: HotKeys,
 ) -> tuple[PartitionInfo, list[int]]:
     """Write pages from (codes, rows) that come sorted by code; return also the rows of each."""
-    writer = PartitionWriter(draft.store, draft.manifest, index, attempt, hot)
+    manifest = draft.manifest
+    writer = PartitionWriter(draft.store, manifest, index, attempt, hot)
+    if manifest.validity is not None:
+        batches = with_whole_versions(batches, manifest.validity, manifest.key)
     try:
         for codes, batch in batches:
             writer.write(codes, batch)

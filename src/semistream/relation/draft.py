@@ -46,6 +46,7 @@ from semistream.relation.prune import remove_leftovers
 from semistream.relation.relation import Relation
 from semistream.relation.snapshots import current_or_none, read_current
 from semistream.relation.storage import Store
+from semistream.relation.validity import Validity
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,9 +72,12 @@ class Draft:
         key: tuple[str, ...],
         page_bytes: int,
         order: Order = "key",
+        validity: Validity | None = None,
     ) -> "Draft":
         """Check the schema and the key, and choose the id of the new snapshot."""
         check_columns(schema, key)
+        if validity is not None:
+            validity.check(plain_schema(schema))
         now = datetime.now(UTC)
         manifest = Manifest(
             snapshot=new_snapshot_name(now),
@@ -84,6 +88,7 @@ class Draft:
             null_keys_dropped=0,
             partitions=(),
             order=order,
+            validity=validity,
         )
         store = Store.at(location)
         return cls(store.root if store.is_local else os.fspath(location), store, manifest)

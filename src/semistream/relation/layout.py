@@ -67,6 +67,7 @@ import pyarrow as pa
 from semistream.columns import Encoding, encoding_of
 from semistream.errors import CorruptRelationError, RelationFormatError
 from semistream.keys import KeyCoder
+from semistream.relation.validity import Validity
 
 Order: TypeAlias = Literal["key", "frequency"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -231,6 +232,7 @@ class Manifest:
     published_at: str = ""  # when it was complete, ISO 8601; empty in old relations
     # Streams of changes that were folded in: the name of each, and its last micro-batch.
     folded: tuple[tuple[str, int], ...] = ()
+    validity: Validity | None = None  # of relations with versions: when a row is valid
 
     def with_folded(self, stream: str, batch: int) -> "Manifest":
         """Return the manifest with another last micro-batch of a stream of changes."""
@@ -280,6 +282,8 @@ class Manifest:
         }
         if self.folded:
             body["folded"] = dict(self.folded)
+        if self.validity is not None:
+            body["validity"] = self.validity.to_dict()
         return json.dumps({**body, "checksum": _checksum(body)}, indent=1)
 
     def _partition_body(self, info: PartitionInfo) -> dict[str, Any]:
@@ -334,6 +338,7 @@ class Manifest:
             origin=Origin(**body.get("origin", {})),
             published_at=body.get("published_at", ""),
             folded=tuple(body.get("folded", {}).items()),
+            validity=Validity(**body["validity"]) if "validity" in body else None,
         )
 
 

@@ -40,6 +40,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from semistream.advice.auto import AUTO, make_join
 from semistream.advice.calibration import factors_for
+from semistream.conditions.condition import Conditions
 from semistream.cost.factors import CostFactors
 from semistream.embedded import DEFAULT_MEMORY, JoinOptions, open_relation
 from semistream.errors import BudgetError, ColumnError, OptionError, SemistreamError
@@ -85,6 +86,8 @@ def enrich(
     algorithm: str = AUTO,
     routing: str = AUTO,
     suffix: str | None = None,
+    condition: Conditions | None = None,
+    valid_at: str | None = None,
     name: str | None = None,
     max_staleness: float | str | timedelta | None = None,
     on_stale: str = "warn",
@@ -96,7 +99,9 @@ def enrich(
     renames them); the default is all but the key. `how` is ``left``, ``inner``, ``semi`` or
     ``anti``, or Spark's name for one of them (``left_anti``). `memory` is the budget of the whole
     join, a size or a share of the relation (``"5%"``), 64 MB unless given: tasks that run at once
-    share it equally. Give `memory_per_task` instead if executors are sized by core.
+    share it equally. Give `memory_per_task` instead if executors are sized by core. A `condition`
+    must hold for a pair to match, beside equal keys (`semistream.conditions.condition`). With
+    `valid_at`, a column of the stream, the version of a row matches that was valid then.
 
     With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
     stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
@@ -115,7 +120,7 @@ def enrich(
     """
     relation = open_relation(relation)
     session = stream.sparkSession
-    options = JoinOptions(on, how, columns, algorithm=algorithm, suffix=suffix)
+    options = JoinOptions(on, how, columns, suffix=suffix, condition=condition, valid_at=valid_at)
     case_sensitive = session.conf.get("spark.sql.caseSensitive") == "true"
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)

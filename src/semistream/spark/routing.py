@@ -21,6 +21,7 @@ each page is read by one task instead of by all.
 
 With a shuffle the rows of hot keys, where R knows them, are spread over all tasks
 (`semistream.spark.spreading`), if each task's share holds the page table of all of R.
+Without equal keys (``on=[]``) a row may match in every partition: rows stay where they are.
 
 Memory: `memory` is divided by the number of tasks that run at once. With a shuffle these are P, or
 as many as there are cores if there are fewer. A part of it is for what stays warm between
@@ -31,7 +32,7 @@ itself, or all of R fits without them, does not have them.
 
 from dataclasses import dataclass, replace
 
-from semistream.advice.auto import AUTO
+from semistream.advice.auto import AUTO, MESHJOIN
 from semistream.advice.choice import LOOK_UP, RESIDENT
 from semistream.advice.feasible import check_share
 from semistream.errors import BudgetError, OptionError, did_you_mean
@@ -135,6 +136,8 @@ def choose_route(
             f"routing must be one of {', '.join(ROUTINGS)}; got {routing!r}."
             + did_you_mean(routing, ROUTINGS)
         )
+    if not spec.stream_key:
+        algorithm, routing = _without_key(routing)
     is_countable = given.memory_bytes is None or not cores.can_grow
     if routing == LOCAL and not is_countable:
         raise OptionError(
@@ -154,6 +157,19 @@ def choose_route(
         except BudgetError:
             pass  # the page table of one partition may fit
     return _checked(shuffled, algorithm, relation, spec)
+
+
+def _without_key(routing: str) -> tuple[str, str]:
+    """Return the algorithm and the routing of a join that compares no keys.
+
+    A row may match in every partition of R: it stays where it is, and its task reads all of them.
+    """
+    if routing == SHUFFLE:
+        raise OptionError(
+            "with on=[] a row may match in every partition of the relation, so there is none to "
+            "send it to; leave routing out, or set it to 'local'"
+        )
+    return MESHJOIN, LOCAL
 
 
 def _is_for_look_ups(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> bool:

@@ -1,0 +1,179 @@
+"""A join whose rows leave in the order of the stream: any join, with a place for rows to wait.
+
+See `semistream.joins.ordering`. The budget is divided by what a tuple takes while it waits in the
+window, and what its joined row takes while it waits for its turn.
+
+Rows wait least with look-ups, which resolve a whole window at once: so ``auto`` takes these, or all
+of R in memory if it fits and the stream is long. Behind a front stage most tuples are hits, whose
+rows have to wait for the few that are not.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from semistream.advice.choice import LOOK_UP, RESIDENT
+from semistream.budget.split import USUAL, Split
+from semistream.columns import Encoding, encoding_of, width_bytes
+from semistream.errors import BudgetError, OptionError, did_you_mean
+from semistream.joins.ordering import ORDER_COLUMN, WaitingRows
+from semistream.joins.protocols import Operator
+from semistream.joins.stopwatch import Stopwatch
+from semistream.joins.telemetry import Telemetry
+from semistream.memory import MemoryLedger
+from semistream.relation.relation import Relation
+from semistream.spec import JoinSpec
+
+ORDERS = ("stream", "key")
+# Of a join's budget the window has about this share. What its rows take must fit, and as much again
+# if other tuples are resolved meanwhile.
+_WINDOW_SHARE = 0.6
+_ROOM = {RESIDENT: 0.1, LOOK_UP: 1.7}
+_USUAL_ROOM = 2.0
+_NUMBER_BYTES = 8
+_SLOT_BYTES, _REQUEST_BYTES = 17, 97  # of a tuple in the window, without its row; of one looked up
+_TEXT_BYTES = 32  # of values whose width is not known yet
+_LEAST_BYTES = 256 << 10
+_SLICE_ROWS = 16_384  # of the stream, after which it is looked whether there is room
+
+# Makes the named join of a spec within a budget that is split like this.
+MakeJoin = Callable[[str, JoinSpec, int, Split], Operator]
+
+
+def check_order(ordered: str | None, algorithm: str) -> None:
+    """Raise unless the order exists, and the algorithm can keep it."""
+    if ordered is not None and ordered not in ORDERS:
+        raise OptionError(
+            f"ordered must be one of {', '.join(ORDERS)}; got {ordered!r}."
+            f"{did_you_mean(str(ordered), ORDERS)}"
+        )
+    if ordered is not None and algorithm == "offline":
+        raise OptionError(
+            "offline reads the whole stream before it joins, so its output cannot be ordered; name "
+            "another algorithm"
+        )
+
+
+def make_ordered(
+    names: Sequence[str], relation: Relation, spec: JoinSpec, budget_bytes: int, make: MakeJoin
+) -> "OrderedJoin":
+    """Return the first of the named joins that the budget is enough for, with ordered output."""
+    for name in names[:-1]:
+        try:
+            return OrderedJoin(name, relation, spec, budget_bytes, make)
+        except BudgetError:
+            continue
+    return OrderedJoin(names[-1], relation, spec, budget_bytes, make)
+
+
+class OrderedJoin:
+    """Runs a join, and lets its rows wait until it is their turn."""
+
+    def __init__(
+        self, name: str, relation: Relation, spec: JoinSpec, budget_bytes: int, make: MakeJoin
+    ) -> None:
+        """Make the named join with its part of the budget."""
+        self._spec = _numbered_spec(spec)
+        share = _waiting_share(name, relation, spec)
+        self._waiting_bytes = max(_LEAST_BYTES, int(budget_bytes * share))
+        self._budget_bytes = budget_bytes
+        self._rows = WaitingRows(self._waiting_bytes, len(spec.stream_schema))
+        self._issued = 0  # stream rows that the join was given
+        self._spec = replace(self._spec, resolved=self._rows.resolved)
+        try:
+            join_bytes = max(1, budget_bytes - self._waiting_bytes)
+            self._join = make(name, self._spec, join_bytes, self._split(name, relation))
+        except BudgetError as error:
+            raise self._explained(error) from None
+
+    def _split(self, name: str, relation: Relation) -> Split:
+        """Look-ups resolve a window at once: all its joined rows must have room."""
+        if name != LOOK_UP:
+            return USUAL
+        return Split(
+            most_tuples=max(1, self._waiting_bytes // 2 // _joined_bytes(relation, self._spec))
+        )
+
+    @property
+    def ledger(self) -> MemoryLedger:
+        """What the join and the waiting rows have reserved."""
+        ledger = MemoryLedger(self._budget_bytes)
+        ledger.peak_bytes = self._join.ledger.peak_bytes + self._waiting_bytes
+        return ledger
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """What the join has counted; the peak of memory is with the rows that waited."""
+        counted = self._join.telemetry
+        peak_bytes = counted.memory_bytes_peak + self._waiting_bytes
+        return replace(counted, memory_bytes_peak=peak_bytes)
+
+    @property
+    def stopwatch(self) -> Stopwatch:
+        """Where the join's time went."""
+        return self._join.stopwatch
+
+    def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Join the stream; rows leave in its order."""
+        try:
+            for batch in self._join.join(self._numbered(batches)):
+                self._rows.add(batch)
+                yield from self._rows.release(is_end=False)
+        except BudgetError as error:
+            raise self._explained(error) from None
+        assert self._rows.resolved.upto == self._issued, "every row is resolved at the end"
+        yield from self._rows.release(is_end=True)
+
+    def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the stream with its numbers; an empty batch where there is no room for more."""
+        for batch in batches:
+            for first in range(0, max(1, batch.num_rows), _SLICE_ROWS):
+                some = batch[first : first + _SLICE_ROWS]
+                while self._rows.is_short_of_room and self._rows.resolved.upto < self._issued:
+                    yield self._with_numbers(batch[:0])
+                yield self._with_numbers(some)
+
+    def _with_numbers(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        numbers = np.arange(self._issued, self._issued + batch.num_rows)
+        self._issued += batch.num_rows
+        return batch.append_column(ORDER_COLUMN, pa.array(numbers))
+
+    def _explained(self, error: BudgetError) -> BudgetError:
+        """Return the error of the join with the least budget of the whole."""
+        if error.least_bytes is None:
+            return error
+        share = self._waiting_bytes / max(1, self._budget_bytes)
+        least = error.least_bytes + _LEAST_BYTES
+        if share < 1:
+            least = max(least, -int(-error.least_bytes // (1 - share)))
+        return BudgetError(f"with ordered output, {error.problem}", least, error.otherwise)
+
+
+def _numbered_spec(spec: JoinSpec) -> JoinSpec:
+    """Return the spec of the join, whose stream has one more column."""
+    added = list(spec.output_schema)[len(spec.stream_schema) :]
+    stream = spec.stream_schema.append(pa.field(ORDER_COLUMN, pa.int64()))
+    return replace(spec, stream_schema=stream, output_schema=pa.schema([*stream, *added]))
+
+
+def _waiting_share(name: str, relation: Relation, spec: JoinSpec) -> float:
+    """Return the share of the budget for rows that wait for their turn."""
+    stream_bytes = sum(_value_bytes(field) for field in spec.stream_schema)
+    joined_bytes = _NUMBER_BYTES + _joined_bytes(relation, spec)
+    slot_bytes = _REQUEST_BYTES if name == LOOK_UP else _SLOT_BYTES
+    tuple_bytes = _NUMBER_BYTES + slot_bytes + stream_bytes
+    ratio = _ROOM.get(name, _USUAL_ROOM) * _WINDOW_SHARE * joined_bytes / tuple_bytes
+    return ratio / (1 + ratio)
+
+
+def _joined_bytes(relation: Relation, spec: JoinSpec) -> int:
+    """Return the size of a joined row, as far as it is known before the stream begins."""
+    added = [relation.schema.field(name) for name in spec.columns]
+    return sum(_value_bytes(field) for field in (*spec.stream_schema, *added))
+
+
+def _value_bytes(field: pa.Field) -> int:
+    is_fixed = encoding_of(field.type) is Encoding.FIXED
+    return width_bytes(field.type) if is_fixed else _TEXT_BYTES

@@ -1,0 +1,1 @@
+"""Conditions beyond equal keys: predicates, ranges, texts that are alike."""
