@@ -19,7 +19,7 @@ from semistream.advice.calibration.sparkcosts import KnownCosts
 from semistream.api import Relation, build_relation
 from semistream.cli.progress import Progress
 from semistream.spark.routing import LOCAL, SHUFFLE
-from semistream.spark.session import local_session
+from semistream.spark.session import ended_by_interrupt, local_session
 from semistream.spark.trials import Trial, Trials
 from semistream.workload.synthetic import Synthetic
 
@@ -48,7 +48,7 @@ class Checked:
 
 def run_bench_spark(quick: bool, out: Path | None) -> int:
     """Measure, print the table, and write it to a file if one is named."""
-    with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder, ended_by_interrupt():
         report = "\n".join(_table(*_measure(Path(folder), quick)))
     console = Console()
     console.print(report, markup=False, highlight=False)

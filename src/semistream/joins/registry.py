@@ -98,4 +98,6 @@ def make_operator(
     It opens the relation by itself, unless that was `opened` before.
     """
     task = JoinTask(relation, spec, budget_bytes, partition, split, opened)
-    return ALGORITHMS[name].make(task)
+    join = ALGORITHMS[name].make(task)
+    join.telemetry.algorithms = 1 << list(ALGORITHMS).index(name)
+    return join

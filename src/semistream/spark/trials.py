@@ -31,7 +31,7 @@ from semistream.relation.relation import Relation
 from semistream.spark.enrichment import enrich
 from semistream.spark.prediction import plan_query
 from semistream.spark.routing import LOCAL, SHUFFLE
-from semistream.spark.session import local_session
+from semistream.spark.session import ended_by_interrupt, local_session
 
 _BATCHES = 7  # of a query
 _LEFT_OUT = 2  # the first of these
@@ -148,7 +148,7 @@ def calibrate_spark(
         raise OptionError(
             f"{relation.location} has no rows to run queries with; calibrate on one that has"
         )
-    with TemporaryDirectory(prefix="semistream-calibrate-") as folder:
+    with TemporaryDirectory(prefix="semistream-calibrate-") as folder, ended_by_interrupt():
         session = local_session("semistream-calibrate", Path(folder), memory="2g")
         try:
             trials = Trials(session, relation, Path(folder) / "streams")
