@@ -20,7 +20,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operating.md"
 
 def test_the_guide_explains_every_metric_and_no_other() -> None:
     section = GUIDE.read_text().partition("## Metrics")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`[^|]*`) \| ([^|]+) \| ([^|]*) \|$", section, re.MULTILINE)
+    rows = re.findall(r"^\| (`[^|]*`) \| ([^|]+) \|([^|]*)\|$", section, re.MULTILINE)
     explained = [name for names, _, _ in rows for name in re.findall(r"`(\w+)`", names)]
     assert sorted(explained) == sorted(metric_names())
     assert set(Telemetry.names()) < set(explained)
