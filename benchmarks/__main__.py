@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 USUAL = ("engine", "microbatch", "devices", "admission", "spark", "build", "memory")
-# Only if named: the grid takes hours, and `cold` needs root.
-BENCHMARKS = (*USUAL, "grid", "cold")
+# Only if named: the grid takes hours, `cold` needs root, and `picture` draws the README's.
+BENCHMARKS = (*USUAL, "grid", "cold", "picture")
 
 
 def main() -> int:

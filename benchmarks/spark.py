@@ -60,7 +60,7 @@ def main() -> None:
 
 def _compare(data: SparkData, relation: ss.Relation, columns: list[str]) -> None:
     budget = int(relation.size_bytes * MEMORY_SHARE)
-    contestants = _contestants(data, relation, columns, budget)
+    contestants = contestants_of(data, relation, columns, budget)
     report = Report(
         "spark",
         {
@@ -72,12 +72,12 @@ def _compare(data: SparkData, relation: ss.Relation, columns: list[str]) -> None
     )
     seconds: dict[str, float] = {}
     failures = {}
-    answer = _fingerprint(contestants["plain: sort-merge join"](data.all_batches()))
+    answer = fingerprint(contestants["plain: sort-merge join"](data.all_batches()))
     for name, join in contestants.items():
         try:
             if not name.startswith("floor"):
-                _check(name, _fingerprint(join(data.all_batches())), answer)
-            seconds[name] = _steady_seconds(data.stream(), join, name in BY_BATCH)
+                check(name, fingerprint(join(data.all_batches())), answer)
+            seconds[name] = steady_seconds(data.stream(), join, name in BY_BATCH)
         except (PySparkException, Py4JJavaError) as error:  # a plain join that runs out of memory
             found = re.search(r"OutOfMemoryError[^\n]*", str(error))
             failures[name] = (found[0] if found else str(error).strip().splitlines()[0])[:80]
@@ -99,7 +99,7 @@ def _compare(data: SparkData, relation: ss.Relation, columns: list[str]) -> None
     )
 
 
-def _contestants(
+def contestants_of(
     data: SparkData, relation: ss.Relation, columns: list[str], budget: int
 ) -> dict[str, Join]:
     """Return the joins by name. All keys of the stream are in R, so inner and left are the same."""
@@ -129,7 +129,7 @@ def _inner_and_anti(batch: DataFrame, r: DataFrame) -> DataFrame:
     return matched.unionByName(missed, allowMissingColumns=True)
 
 
-def _check(name: str, actual: object, expected: object) -> None:
+def check(name: str, actual: object, expected: object) -> None:
     if actual != expected:
         raise AssertionError(f"{name} gave a wrong answer: {actual}, not {expected}")
 
@@ -138,7 +138,7 @@ def _identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _fingerprint(joined: DataFrame) -> object:
+def fingerprint(joined: DataFrame) -> object:
     """Return the columns, the row count and the sum of the rows' hashes, over all columns.
 
     A null does not change a hash, so whether each value is one is hashed as well.
@@ -150,7 +150,7 @@ def _fingerprint(joined: DataFrame) -> object:
     return types, joined.agg(F.count("*"), F.sum(row_hash)).collect()[0]
 
 
-def _steady_seconds(stream: DataFrame, join: Join, by_batch: bool) -> float:
+def steady_seconds(stream: DataFrame, join: Join, by_batch: bool) -> float:
     """Return the median time of a micro-batch after the first."""
 
     def write(batch: DataFrame, number: int) -> None:

@@ -1,7 +1,7 @@
 """What the documentation shows is run; what it names and links to is there.
 
-Docstring examples and the README's Python are run here; the worked example of CONTRIBUTING.md in
-`tests/contract/test_worked_example.py`.
+Docstring examples are run here; the README and the guides in `tests/spark/test_guides.py`, the
+worked example of CONTRIBUTING.md in `tests/contract/test_worked_example.py`.
 """
 
 import doctest
@@ -73,19 +73,6 @@ def test_files_that_are_named_exist(document: Path) -> None:
 def test_words_are_those_of_the_glossary(document: Path) -> None:
     text = " ".join(document.read_text().split())
     assert [word for word in _REPLACED if re.search(rf"\b{word}\b", text, re.IGNORECASE)] == []
-
-
-def test_readme_example_without_spark(tmp_path: Path) -> None:
-    examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    example = next(e for e in examples if "ss.join(" in e)
-    table = pa.table({"product_id": np.arange(100), "name": [f"n{i}" for i in range(100)]})
-    products = semistream.build_relation(table, tmp_path / "p.rel", key="product_id")
-    batches = [pa.record_batch({"product_id": [1, 2, 2]})]
-    names = {"ss": semistream, "products": products, "batches": batches}
-    exec(example, names)
-    last = names["batch"]
-    assert isinstance(last, pa.RecordBatch)
-    assert last.schema.names == ["product_id", "name"]
 
 
 def test_readme_shows_the_real_budget_error(tmp_path: Path) -> None:

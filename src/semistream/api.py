@@ -7,7 +7,7 @@ predictions, `spark` the executors. This module puts them together and is on top
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,11 +17,15 @@ from semistream.databases.relation import (
     DEFAULT_PAGE_BYTES,
     TableRelation,
 )
+from semistream.extras import needs_extra
 from semistream.relation import build, change, relation
 from semistream.relation.layout import Order
 from semistream.relation.validity import Validity
 from semistream.sources import is_spark_frame
 from semistream.spec import Columns, On
+
+if TYPE_CHECKING:
+    from semistream.advice.explain_spark import SparkExplanation
 
 
 class Relation(relation.Relation):
@@ -83,6 +87,41 @@ class Relation(relation.Relation):
             on=on,
             columns=columns,
             batch=batch,
+        )
+
+    def explain_spark(
+        self,
+        *,
+        memory: int | str,
+        cores: int | None = None,
+        tasks: int | None = None,
+        routing: str = "auto",
+        batch: int | None = None,
+        rate: float | None = None,
+        skew: float | None = None,
+        sample: pa.Table | None = None,
+        on: On | None = None,
+        columns: Columns | None = None,
+    ) -> "SparkExplanation":
+        """Return what a query on Spark will deliver: the time of a micro-batch, rows per second.
+
+        See `semistream.spark.prediction.explain_query`.
+        """
+        with needs_extra("spark", "explain_spark"):
+            from semistream.spark.prediction import explain_query
+
+        return explain_query(
+            self,
+            memory=memory,
+            cores=cores,
+            tasks=tasks,
+            routing=routing,
+            batch=batch,
+            rate=rate,
+            skew=skew,
+            sample=sample,
+            on=on,
+            columns=columns,
         )
 
     def refresh(

@@ -53,6 +53,7 @@ class MemoryLedger:
         self.budget_bytes = budget_bytes
         self.peak_bytes = 0  # the most bytes that were reserved at any time
         self._held: dict[str, int] = {}  # bytes by holder; holders without bytes are left out
+        self._peaks: dict[str, int] = {}  # the most that each holder held
 
     @property
     def held_bytes(self) -> int:
@@ -68,6 +69,10 @@ class MemoryLedger:
         """Return the bytes of each holder."""
         return dict(self._held)
 
+    def peaks(self) -> dict[str, int]:
+        """Return the most bytes that each holder held at any time."""
+        return dict(self._peaks)
+
     def reserve(self, holder: str, size_bytes: int) -> "Reservation":
         """Reserve bytes for a holder, or raise `BudgetError`."""
         reservation = Reservation(self, holder)
@@ -78,6 +83,7 @@ class MemoryLedger:
         if delta_bytes > self.available_bytes:
             raise BudgetError(self._shortage(holder, delta_bytes))
         self._held[holder] = self._held.get(holder, 0) + delta_bytes
+        self._peaks[holder] = max(self._held[holder], self._peaks.get(holder, 0))
         if not self._held[holder]:
             del self._held[holder]
         self.peak_bytes = max(self.peak_bytes, self.held_bytes)

@@ -13,8 +13,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import semistream as ss
-from semistream.joins.telemetry import Telemetry
 from semistream.spark import register_workloads
+from semistream.spark.metrics import metric_names
 from semistream.testing import nested_loop_join, same_rows
 from semistream.workload.registry import make_workload
 
@@ -59,8 +59,7 @@ def main(port: str, folder: Path) -> None:
     expected = nested_loop_join(sales, products, on="k")
     written = pa.concat_tables(pq.read_table(f) for f in (folder / "out").glob("*.parquet"))
     metrics = [
-        dict(zip(Telemetry.names(), o["semistream:products"]["values"], strict=False))
-        for o in observed
+        dict(zip(metric_names(), o["semistream:products"]["values"], strict=True)) for o in observed
     ]
     answer = {
         "session": type(spark).__module__,

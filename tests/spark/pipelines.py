@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -71,11 +72,11 @@ class Pipeline:
         return nested_loop_join(pa.concat_tables(self.arrived), table, on="k", how=how)
 
 
-def observed(query: StreamingQuery, name: str) -> list[dict[str, int]]:
-    """Return the counters of every micro-batch that had rows."""
+def observed(query: StreamingQuery, name: str) -> list[dict[str, Any]]:
+    """Return the metrics of every micro-batch that had rows."""
     batches = [p for p in query.recentProgress if p.numInputRows]
     return [p.observedMetrics[name].asDict() for p in batches]
 
 
-def total(metrics: list[dict[str, int]], counter: str) -> int:
-    return sum(m[counter] for m in metrics)
+def total(metrics: list[dict[str, Any]], counter: str) -> int:
+    return sum(int(m[counter]) for m in metrics)

@@ -7,6 +7,9 @@ import venv
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from semistream.cli.doctor import check_unconfigured
 from tests.spark.services import environment
 from tests.unit.snapshots import build
 
@@ -30,6 +33,22 @@ def test_workers_that_run_this_python(tmp_path: Path) -> None:
     assert "ran a job on local[1]" in found["Spark"]["found"]
     assert found["worker Python"]["state"] == "ok"
     assert sys.executable in found["worker Python"]["found"]
+
+
+def test_a_session_that_is_not_configured_would_run_another_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    bare = tmp_path / "python3"
+    bare.write_text("#!/bin/sh\nexit 1\n")
+    bare.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (found,) = check_unconfigured()
+    assert found.state == "note"
+    assert f"their workers run {bare}" in found.found
+    assert f"export PYSPARK_PYTHON={sys.executable}" in found.remedy
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert list(check_unconfigured()) == []
 
 
 def test_workers_that_run_a_python_without_packages(tmp_path: Path) -> None:

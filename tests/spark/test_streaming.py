@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import StreamingQuery
 
 import semistream as ss
-from semistream.joins.telemetry import Telemetry
+from semistream.spark.metrics import metric_names
 from semistream.testing import nested_loop_join, same_rows
 from tests.spark.pipelines import (
     FILES,
@@ -57,8 +57,10 @@ def test_a_stream_is_joined_as_a_batch_is(
     stream = pa.concat_tables(pipeline.arrived)
     missed = pipeline.expected(products, "anti").num_rows
     assert len(metrics) == FILES
-    names = {*Telemetry.names(), "relation_age_s", "snapshot"}
-    assert all(set(m) == names for m in metrics)
+    assert all(tuple(m) == metric_names() for m in metrics)
+    assert {m["algorithms"] for m in metrics} == {algorithm}
+    assert {(m["routing"], m["snapshot"]) for m in metrics} == {("shuffle", relation.snapshot)}
+    assert all(m["join_us"] > 0 and m["predicted_us"] is None for m in metrics)
     assert [m["stream_rows"] for m in metrics] == [ROWS_PER_FILE] * FILES
     assert total(metrics, "output_rows") == expected.num_rows
     assert total(metrics, "missed_rows") == missed > 0

@@ -25,7 +25,7 @@ choice is made without it. `semistream.memory` says what is not counted.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 
@@ -191,12 +191,23 @@ class SelfTuningJoin:
         """The counters of all joins so far."""
         counted = self._finished
         if self._join is not None:
-            counted = _sum(counted, self._join.telemetry)
+            counted = counted.plus(self._join.telemetry)
         return replace(
             counted,
             retunings=max(0, len(self.changes) - 1),
             memory_bytes_peak=self.ledger.peak_bytes,
+            predicted_us=round(1e6 * self._predicted_s(counted.stream_rows)),
         )
+
+    def _predicted_s(self, rows: int) -> float:
+        """Return the time of this number of rows by the model; 0 if a choice was made without."""
+        ends = [*(change.at_row for change in self.changes[1:]), rows]
+        predicted_s = 0.0
+        for change, end in zip(self.changes, ends, strict=False):
+            if change.option is None:
+                return 0.0
+            predicted_s += max(0, end - change.at_row) / change.option.speed
+        return predicted_s
 
     @property
     def stopwatch(self) -> Stopwatch:
@@ -353,11 +364,3 @@ class SelfTuningJoin:
 
 def _has_moved(known: Chosen, demand: Demand) -> bool:
     return known.demand is None or has_moved(known.demand, demand)
-
-
-def _sum(one: Telemetry, other: Telemetry) -> Telemetry:
-    summed = replace(one)
-    for field in fields(Telemetry):
-        a, b = getattr(one, field.name), getattr(other, field.name)
-        setattr(summed, field.name, max(a, b) if "peak" in field.name else a + b)
-    return summed

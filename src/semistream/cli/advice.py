@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -9,9 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from semistream.advice.calibration import Calibration, calibrate, store, usual_spec
+from semistream.advice.calibration.sparkcosts import KnownCosts, store_costs
 from semistream.advice.explain import explain
 from semistream.cli.progress import Progress
 from semistream.errors import OptionError
+from semistream.extras import needs_extra
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.relation import Relation
 from semistream.units import format_bytes
@@ -21,20 +24,54 @@ _NANO = 1e9
 _MEGA = 1e6
 
 
-def run_calibrate(location: str, columns: list[str] | None, as_json: bool) -> int:
-    """Measure the cost factors of this machine for a relation, keep them and show them."""
+def run_calibrate(location: str, columns: list[str] | None, spark: bool, as_json: bool) -> int:
+    """Measure the cost factors of this machine for a relation, keep them and show them.
+
+    With `spark`, what Spark's part of a query costs as well.
+    """
     relation = Relation.open(location)
     spec = usual_spec(relation, columns)
     with Progress("calibrating", lambda runs: f"{runs:,.0f}", "runs") as progress:
         calibration = calibrate(relation, spec, progress=progress.update)
-    path = store(calibration, relation, spec)
+    paths = [store(calibration, relation, spec)]
+    known = _calibrate_spark(relation, calibration) if spark else None
+    if known is not None:
+        paths.append(store_costs(known))
     if as_json:
-        print(path.read_text())
-    else:
-        console = Console()
-        _show(calibration, console)
-        console.print(f"kept in {path}")
+        stored = [json.loads(path.read_text()) for path in paths]
+        print(json.dumps({**stored[0], **({"spark": stored[1]} if spark else {})}, indent=1))
+        return 0
+    console = Console()
+    _show(calibration, console)
+    if known is not None:
+        _show_spark(known, console)
+    console.print(f"kept in {' and '.join(map(str, paths))}")
     return 0
+
+
+def _calibrate_spark(relation: Relation, calibration: Calibration) -> KnownCosts:
+    with needs_extra("spark", "semistream calibrate --spark"):
+        from semistream.spark.trials import calibrate_spark
+    with Progress("queries on Spark", lambda runs: f"{runs:,.0f}", "runs") as progress:
+        return calibrate_spark(relation, calibration, progress.update)
+
+
+def _show_spark(known: KnownCosts, console: Console) -> None:
+    table = Table(title="Spark's part of a micro-batch, on one core")
+    table.add_column("cost")
+    table.add_column("", justify="right")
+    costs = known.costs
+    for name, value, times, unit in (
+        ("a micro-batch", costs.batch_s, 1e3, "ms"),
+        ("a task", costs.task_s, 1e3, "ms"),
+        ("a row to Python and back", costs.row_s, 1e9, "ns"),
+        ("a value, in either direction", costs.value_s, 1e9, "ns"),
+        ("the stage of a shuffle", costs.stage_s, 1e3, "ms"),
+        ("a value through a shuffle", costs.shuffle_s, 1e9, "ns"),
+    ):
+        table.add_row(name, f"{value * times:,.0f} {unit}")
+    console.print(table)
+    console.print(known.text())
 
 
 def _show(calibration: Calibration, console: Console) -> None:
@@ -102,6 +139,7 @@ def run_explain(
     on: str | None,
     columns: list[str] | None,
     batch: int | None,
+    on_spark: dict[str, Any] | None,
     device: str | None,
     as_json: bool,
     plot: Path | None,
@@ -110,21 +148,35 @@ def run_explain(
     relation = Relation.open(location)
     if device is not None:
         relation = relation.read_by(Reading(EmulatedDevice.named(device)))
-    explanation = explain(
-        relation,
-        memory=memory,
-        rate=rate,
-        skew=skew,
-        sample=None if sample is None else _read_sample(sample),
-        on=None if on is None else _pairs(on),
-        columns=columns,
-        batch=batch,
-    )
+    asked: dict[str, Any] = {
+        "memory": memory,
+        "rate": rate,
+        "skew": skew,
+        "sample": None if sample is None else _read_sample(sample),
+        "on": None if on is None else _pairs(on),
+        "columns": columns,
+        "batch": batch,
+    }
+    if on_spark is not None:
+        return _explain_spark(relation, {**asked, **on_spark}, as_json, plot)
+    explanation = explain(relation, **asked)
     print(json.dumps(explanation.to_dict(), indent=1) if as_json else explanation)
     if plot is not None:
         explanation.plot(plot)
         if not as_json:
             print(f"chart in {plot}")
+    return 0
+
+
+def _explain_spark(
+    relation: Relation, asked: dict[str, Any], as_json: bool, plot: Path | None
+) -> int:
+    with needs_extra("spark", "semistream explain --spark"):
+        from semistream.spark.prediction import explain_query
+    if plot is not None:
+        raise OptionError("--plot draws the join alone: leave --spark out")
+    explanation = explain_query(relation, **asked)
+    print(json.dumps(explanation.to_dict(), indent=1) if as_json else explanation)
     return 0
 
 

@@ -180,6 +180,8 @@ def check_spark(master: str | None, place: str | None) -> Iterator[Finding]:
     yield Finding("Spark", "ok", f"{answer['spark']} ran a job on {master}")
     for worker in answer["workers"]:
         yield from check_worker(worker, local)
+    if master.startswith("local"):
+        yield from check_unconfigured()
 
 
 def _failed_job(master: str, errors: str) -> Finding:
@@ -193,6 +195,25 @@ def _failed_job(master: str, errors: str) -> Finding:
     )
     said = "\n".join(line[:300] for line in lines)
     return Finding("Spark", "wrong", f"could not run a job on {master}", f"{said}\n{remedy}")
+
+
+def check_unconfigured() -> Iterator[Finding]:
+    """Note if workers of a session that `configure_spark` has not made would run another Python."""
+    first = os.environ.get("PYSPARK_PYTHON") or shutil.which("python3") or "python3"
+    code = "import semistream; print(semistream.__version__)"
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [first, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+        )
+    if done.stdout.strip() == metadata.version("semistream"):
+        return
+    yield Finding(
+        "other sessions",
+        "note",
+        f"their workers run {first}, which does not have this semistream",
+        "make sessions with semistream.configure_spark(SparkSession.builder), or: "
+        f"export PYSPARK_PYTHON={sys.executable}",
+    )
 
 
 def check_worker(worker: dict[str, Any], local: str | None) -> Iterator[Finding]:

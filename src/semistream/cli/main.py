@@ -19,7 +19,7 @@ from semistream.cli.arguments import (
     add_prune,
     add_verify,
 )
-from semistream.errors import SemistreamError
+from semistream.errors import OptionError, SemistreamError
 from semistream.extras import needs_extra
 from semistream.relation.device import DEVICES
 from semistream.relation.failures import remedy, said
@@ -168,6 +168,12 @@ def _add_calibrate(commands: Commands) -> None:
     )
     calibrate.add_argument("relation", help=RELATION)
     calibrate.add_argument("--columns", help=_COLUMNS)
+    calibrate.add_argument(
+        "--spark",
+        action="store_true",
+        help="also run queries on Spark, on this machine, and measure what Spark's part costs; "
+        "about two minutes more",
+    )
     calibrate.add_argument("--json", action="store_true", help="print the stored factors as JSON")
     calibrate.set_defaults(run=_run_calibrate)
 
@@ -175,7 +181,8 @@ def _add_calibrate(commands: Commands) -> None:
 def _run_calibrate(arguments: argparse.Namespace) -> int:
     from semistream.cli.advice import run_calibrate
 
-    return run_calibrate(arguments.relation, _names(arguments.columns), arguments.json)
+    columns = _names(arguments.columns)
+    return run_calibrate(arguments.relation, columns, arguments.spark, arguments.json)
 
 
 def _add_explain(commands: Commands) -> None:
@@ -188,6 +195,17 @@ def _add_explain(commands: Commands) -> None:
     explain.add_argument("--memory", default="64MB", help="budget: a size, or a share such as 5%%")
     explain.add_argument("--rate", type=float, help="tuples per second that arrive")
     explain.add_argument("--batch", type=int, metavar="ROWS", help="predict a micro-batch as well")
+    spark = explain.add_argument_group("a query on Spark")
+    spark.add_argument(
+        "--spark",
+        action="store_true",
+        help="predict what a query delivers: routing, tasks and Spark's own part included",
+    )
+    spark.add_argument("--cores", type=int, help="of all executors; default: this machine's")
+    spark.add_argument(
+        "--tasks", type=int, help="that the rows of a micro-batch arrive in; default: the cores"
+    )
+    spark.add_argument("--routing", choices=["auto", "local", "shuffle"], default="auto")
     skew = explain.add_mutually_exclusive_group()
     skew.add_argument("--skew", type=float, help="Zipf exponent of the stream's keys")
     skew.add_argument("--sample", metavar="PATH", help="a Parquet or CSV file of stream rows")
@@ -215,10 +233,22 @@ def _run_explain(arguments: argparse.Namespace) -> int:
         on=arguments.on,
         columns=_names(arguments.columns),
         batch=arguments.batch,
+        on_spark=_on_spark(arguments),
         device=arguments.device,
         as_json=arguments.json,
         plot=arguments.plot,
     )
+
+
+def _on_spark(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """Return the options of a query on Spark; None if it is not asked about."""
+    given = {"cores": arguments.cores, "tasks": arguments.tasks, "routing": arguments.routing}
+    if arguments.spark:
+        return given
+    used = [f"--{name}" for name, value in given.items() if value not in (None, "auto")]
+    if used:
+        raise OptionError(f"{used[0]} is for a query on Spark: add --spark")
+    return None
 
 
 def _add_bench(commands: Commands) -> None:
@@ -229,22 +259,27 @@ def _add_bench(commands: Commands) -> None:
     )
     bench.add_argument(
         "what",
-        choices=["model"],
-        help="predictions against measurements",
+        choices=["model", "spark"],
+        help="predictions against measurements: of joins, or of queries on Spark",
     )
     bench.add_argument(
         "--device",
         default="hdd-2007",
         choices=["real", *DEVICES],
-        help="this machine's device, or an emulated one with its own clock",
+        help="of joins: this machine's device, or an emulated one with its own clock",
     )
-    bench.add_argument("--rows", type=int, default=350_000, help="rows of the relation")
+    bench.add_argument("--rows", type=int, default=350_000, help="rows of the relation of joins")
     bench.add_argument("--quick", action="store_true", help="a coarser grid")
     bench.add_argument("--out", type=Path, metavar="FILE", help="write the tables as Markdown")
     bench.set_defaults(run=_run_bench)
 
 
 def _run_bench(arguments: argparse.Namespace) -> int:
+    if arguments.what == "spark":
+        with needs_extra("spark", "semistream bench spark"):
+            from semistream.cli.bench_spark import run_bench_spark
+
+        return run_bench_spark(arguments.quick, arguments.out)
     from semistream.cli.bench import run_bench_model
 
     return run_bench_model(arguments.rows, arguments.device, arguments.quick, arguments.out)

@@ -6,6 +6,7 @@ several. `semistream calibrate` replaces them by the machine's own.
 """
 
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, RequestCosts, StepCosts
+from semistream.cost.spark import SparkCosts
 
 _IO = IoCurve(
     (4_368, 17_472, 69_888, 279_552, 1_118_208, 4_472_832),
@@ -16,6 +17,10 @@ _WINDOWS = ((75_000, 16, 3, 2.3), (260_000, 19, 2, 4.9), (960_000, 24, 2, 16.4))
 _INDEX_WINDOWS = ((65_000, 28, 16), (220_000, 35, 23), (835_000, 46, 29))
 _READ_NS = 5
 REQUESTS = RequestCosts(2.4e-6, 1 / 6e9)
+# Spark's part of a micro-batch, on two cores of such a server: `semistream calibrate --spark`.
+SPARK = SparkCosts(
+    batch_s=0.2, task_s=0.05, row_s=0.4e-6, value_s=0.05e-6, stage_s=0.1, shuffle_s=0.1e-6
+)
 _USUAL_STREAM_COLUMNS = 3
 
 

@@ -103,4 +103,6 @@ def make_operator(
     if front is not None and f"c{name}" in ALGORITHMS:
         name = f"c{name}"
     task = JoinTask(relation, spec, budget_bytes, partition, split, opened, front)
-    return ALGORITHMS[name].make(task)
+    join = ALGORITHMS[name].make(task)
+    join.telemetry.algorithms = 1 << list(ALGORITHMS).index(name)
+    return join

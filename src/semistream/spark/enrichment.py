@@ -29,13 +29,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from inspect import signature
 from itertools import chain
-from pathlib import PurePosixPath
 from typing import Concatenate, ParamSpec
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from semistream.advice.auto import AUTO, make_join
@@ -52,6 +49,7 @@ from semistream.spark.failures import ERROR_COLUMN, text_of, unless_error
 from semistream.spark.following import followed, snapshot_metrics, snapshot_values
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.merging import Merging
+from semistream.spark.metrics import TELEMETRY_COLUMN, JoinClock, counted, observe
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, Route, choose_route
 from semistream.spark.spreading import spread_expression
@@ -61,7 +59,6 @@ from semistream.spark.workers import check_workers
 from semistream.spec import Columns, JoinSpec, On
 from semistream.units import parse_budget
 
-TELEMETRY_COLUMN = "__semistream_telemetry"
 _PARTITION_COLUMN = "__semistream_partition"
 _INNER_COLUMNS = (TELEMETRY_COLUMN, ERROR_COLUMN)  # the last two of what a task returns
 _TELEMETRY_TYPE = pa.list_(pa.int64())
@@ -134,11 +131,7 @@ def enrich(
     about = (relation, spec, algorithm, route, staleness, _warmth(stream, route))
     task = Task(*about).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
-    counters = _counters(route.tasks)
-    if name is None:
-        observed = _observe(joined, relation, counters)
-    else:
-        observed = joined.observe(name, *counters)
+    observed = observe(joined, relation, route, name)
     is_joined = unless_error(column(TELEMETRY_COLUMN).isNull())
     return observed.filter(is_joined).drop(*_INNER_COLUMNS)
 
@@ -251,7 +244,7 @@ class Task:
         stream = map(self._stream_rows, chain([first], batches))
         # Spark labels timestamps with the session's time zone: use the schema of the batch.
         spec = self.spec.with_stream_schema(self._stream_rows(first).schema)
-        wire, merging = _Wire(spec), Merging(self.route.merged_bytes)
+        wire, merging, clock = _Wire(spec), Merging(self.route.merged_bytes), JoinClock()
         try:
             with self._whole_budget():
                 relation = followed(self.relation, spec)
@@ -269,12 +262,12 @@ class Task:
                     front=warm.front,
                     history=warm.history,
                 )
-                for batch in merging.merge(operator.join(stream)):
+                joined_rows = clock.joined(iter(operator.join(clock.rows(stream))))
+                for batch in merging.merge(joined_rows):
                     yield wire.rows(batch)
                 warm.keep(operator.telemetry.front_admissions)
                 beside_bytes = merging.peak_bytes + warm.peak_bytes
-                counted = _with_beside(operator.telemetry, beside_bytes)
-                yield wire.telemetry(counted, relation)
+                yield wire.telemetry(counted(operator, beside_bytes, clock), relation)
         except SemistreamError as error:
             yield wire.error(error)
 
@@ -293,11 +286,6 @@ class Task:
         fields = list(batch.schema)[: len(names)]
         named = [f.with_name(n) for f, n in zip(fields, names, strict=True)]
         return pa.RecordBatch.from_arrays(batch.columns[: len(names)], schema=pa.schema(named))
-
-
-def _with_beside(counted: Telemetry, beside_bytes: int) -> Telemetry:
-    """Return the counters of a join with the memory that its task has used beside it."""
-    return replace(counted, memory_bytes_peak=counted.memory_bytes_peak + beside_bytes)
 
 
 class _Wire:
@@ -355,37 +343,3 @@ def _joined_schema(stream: DataFrame, spec: JoinSpec, case_sensitive: bool) -> S
             StructField(ERROR_COLUMN, StringType()),
         ]
     )
-
-
-def _counters(tasks: int) -> list[Column]:
-    """Return the counters of a micro-batch, of which at most `tasks` tasks run at once.
-
-    They are sums over all tasks. Of a peak it is what tasks that run at once can reach together.
-    """
-    counters = column(TELEMETRY_COLUMN)
-    names = Telemetry.names()
-    totals = [_total(name, counters[i], tasks) for i, name in enumerate(names)]
-    return [*totals, *snapshot_metrics(counters, len(names))]
-
-
-def _total(name: str, counter: Column, tasks: int) -> Column:
-    total = F.sum(counter)
-    if name.endswith("_peak"):
-        total = F.least(total, F.max(counter) * tasks)
-    return total.alias(name)
-
-
-def _observe(joined: DataFrame, relation: Relation, counters: list[Column]) -> DataFrame:
-    """Observe the counters under the relation's name, with a number if the query has it already."""
-    name = f"semistream:{PurePosixPath(relation.location).stem}"
-    number = 1
-    while True:
-        try:
-            observed = joined.observe(name if number == 1 else f"{name}#{number}", *counters)
-            # A Connect session looks at the plan only if asked for a schema that it does not know.
-            _ = observed.select(column(TELEMETRY_COLUMN)).schema
-            return observed
-        except AnalysisException as error:
-            if error.getCondition() != "DUPLICATED_METRICS_NAME":
-                raise
-            number += 1

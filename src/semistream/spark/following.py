@@ -27,6 +27,7 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # local prope
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _LOG = logging.getLogger(__name__)
 _MOST_OPEN = 8
+SNAPSHOT_METRICS = ("relation_age_s", "snapshot")
 _opened: OrderedDict[tuple[str, str], Relation] = OrderedDict()  # manifests that were read last
 
 
@@ -106,7 +107,7 @@ def snapshot_values(relation: Relation) -> list[int]:
 
 
 def snapshot_metrics(values: Column, first: int) -> list[Column]:
-    """Return the metrics of these values, which begin at a place of the telemetry."""
+    """Return `SNAPSHOT_METRICS` of these values, which begin at a place of the telemetry."""
     day, time, random = (values[first + 1 + i] for i in range(3))
     snapshot = F.concat(
         day.cast("string"),
@@ -115,4 +116,4 @@ def snapshot_metrics(values: Column, first: int) -> list[Column]:
         F.lit("-"),
         F.lpad(F.lower(F.hex(random)), 8, "0"),
     )
-    return [F.max(values[first]).alias("relation_age_s"), F.max(snapshot).alias("snapshot")]
+    return [F.max(values[first]), F.max(snapshot)]

@@ -1,9 +1,9 @@
 """What the Python workers of Spark are: run as a program by ``semistream doctor``.
 
 Arguments: the master, and a path that the workers should see, or nothing. Prints one line of JSON.
-The session is started as a user's would be, so a wrong Python of the workers is found. This file
-must also run where `semistream` is not installed on the workers: tasks import nothing of it unless
-they report that.
+The session is made as the README shows, by `configure_spark`, so a wrong ``PYSPARK_PYTHON`` is
+found. Tasks must also run where `semistream` is not installed on the workers: they import nothing
+of it unless they report that.
 """
 
 import json
@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pyspark
 from pyspark.sql import SparkSession
+
+from semistream.spark.workers import configure_spark
 
 PACKAGES = ("semistream", "numpy", "numba", "pyarrow", "pandas")
 _TASKS = 4  # to reach several executors, if there are
@@ -60,7 +62,8 @@ def main(master: str, path: str) -> None:
     builder = SparkSession.Builder().master(master).appName("semistream doctor")
     for key in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
         builder = builder.config(key, "false")
-    spark = builder.config("spark.log.level", "ERROR").getOrCreate()
+    builder = configure_spark(builder.config("spark.log.level", "ERROR"))
+    spark = builder.getOrCreate()
     rows = spark.range(0, _TASKS, 1, _TASKS).mapInArrow(_reporter(path), "found string").collect()
     workers = {row.found: json.loads(row.found) for row in rows}
     spark.stop()

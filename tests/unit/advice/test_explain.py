@@ -1,6 +1,7 @@
 """`explain`: what a budget buys and what a micro-batch takes, in words, numbers and charts."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +47,8 @@ def test_explain_adds_up(relation: ss.Relation) -> None:
     said = explain(relation, memory="600KB", rate=1_000, skew=1.0, columns=["a"])
     rates = [row.tuples_per_s for row in said.ranking]
     assert len(rates) == len(MODELS)
-    assert said.algorithm == said.ranking[0].algorithm
     assert said.tuples_per_s >= 0.97 * max(rates)
-    assert sum(said.split.values()) <= 300_000
+    assert sum(said.split.values()) <= 600_000
     half, twice = sorted(said.other_budgets)
     assert (half, twice) == (300_000, 1_200_000)
     assert said.other_budgets[half] <= said.tuples_per_s <= said.other_budgets[twice]
@@ -63,6 +63,34 @@ def test_explain_adds_up(relation: ss.Relation) -> None:
     ):
         assert words in text
     assert json.loads(json.dumps(said.to_dict()))["algorithm"] == said.algorithm
+
+
+def printed_rates(text: str) -> dict[str, float]:
+    """Return the column of rates, by algorithm, in the order of the table."""
+    rows = [line.split() for line in text.splitlines() if line.startswith(tuple(MODELS))]
+    return {row[0]: float(row[1].replace(",", "")) for row in rows}
+
+
+def test_rows_are_ordered_as_they_are_printed(relation: ss.Relation) -> None:
+    slow = emulated(relation)
+    for memory in ("200KB", "600KB", "100MB"):
+        for skew in (0.0, 1.0):
+            said = slow.explain(memory=memory, skew=skew, columns=["a"])
+            rates = printed_rates(str(said))
+            assert list(rates) == [r.algorithm for r in said.ranking if r.algorithm in MODELS]
+            assert list(rates.values()) == sorted(rates.values(), reverse=True)
+            best = max(said.ranking, key=lambda row: row.tuples_per_s)
+            assert said.tuples_per_s >= 0.99 * best.tuples_per_s
+
+
+def test_no_row_says_that_nothing_is_joined(relation: ss.Relation) -> None:
+    said = relation.explain(memory="60KB", columns=["a"])
+    rows = tuple(replace(row, tuples_per_s=row.tuples_per_s / 1e9) for row in said.ranking)
+    text = str(replace(said, ranking=rows))
+    assert all(rate > 0 for rate in printed_rates(text).values())
+    # In half of that nothing runs: no rate is given for it.
+    assert sorted(said.other_budgets) == [120_000]
+    assert " 0 tuples/s" not in text
 
 
 def test_explain_from_a_sample(relation: ss.Relation) -> None:

@@ -59,8 +59,14 @@ def usual_spec(relation: Relation, columns: Columns | None) -> JoinSpec:
     return resolve(relation, pa.schema(fields), how="left", columns=columns, suffix="_r")
 
 
+def weight_of(dtype: pa.DataType) -> float:
+    """Return how many columns of fixed width a column costs as much as."""
+    return _WEIGHTS[encoding_of(dtype)]
+
+
 def shipped_factors(relation: Relation, spec: JoinSpec) -> CostFactors:
     """Return the shipped factors for the columns of a join."""
-    stream = sum(_WEIGHTS[encoding_of(dtype)] for dtype in spec.stream_schema.types)
     added = [relation.schema.field(name).type for name in read_columns(relation, spec)]
-    return default_factors(stream, sum(_WEIGHTS[encoding_of(dtype)] for dtype in added))
+    return default_factors(
+        sum(map(weight_of, spec.stream_schema.types)), sum(map(weight_of, added))
+    )

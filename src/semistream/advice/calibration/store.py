@@ -21,9 +21,13 @@ _FORMAT = 5
 
 def store(calibration: Calibration, relation: Relation, spec: JoinSpec) -> Path:
     """Keep a calibration for this host."""
-    path = _path(relation, spec)
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = json.dumps({"format": _FORMAT, **asdict(calibration)}, indent=1)
+    return write_atomically(_path(relation, spec), content)
+
+
+def write_atomically(path: Path, content: str) -> Path:
+    """Write a file that readers see whole or not at all; return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(content)
     Path(file.name).replace(path)
@@ -80,11 +84,15 @@ def _path(relation: Relation, spec: JoinSpec) -> Path:
         spec.adds_columns,
     ]
     stream = [str(t) for t in spec.stream_schema.types]
+    return host_folder() / _digest(about) / f"{_digest(stream)}.json"
+
+
+def host_folder() -> Path:
+    """Return the folder of what was measured on this host."""
     cache = os.environ.get(FOLDER_VARIABLE) or str(
         Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "semistream"
     )
-    folder = Path(cache) / "calibration" / socket.gethostname()
-    return folder / _digest(about) / f"{_digest(stream)}.json"
+    return Path(cache) / "calibration" / socket.gethostname()
 
 
 def _digest(about: object) -> str:

@@ -1,0 +1,75 @@
+"""The metrics of a join: the table of the guide, and what a query reports."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import semistream as ss
+from semistream.advice.choice import CHOICES
+from semistream.joins.telemetry import Telemetry
+from semistream.spark import metrics
+from semistream.spark.metrics import JoinClock, metric_names
+from tests.spark.pipelines import Pipeline, observed
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operating.md"
+
+
+def test_the_guide_explains_every_metric_and_no_other() -> None:
+    section = GUIDE.read_text().partition("## Metrics")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \| ([^|]+) \|([^|]*)\|$", section, re.MULTILINE)
+    explained = [name for names, _, _ in rows for name in re.findall(r"`(\w+)`", names)]
+    assert sorted(explained) == sorted(metric_names())
+    assert set(Telemetry.names()) < set(explained)
+    assert all(meaning.strip() for _, meaning, _ in rows)
+
+
+def test_what_auto_chose_and_predicted_is_reported(
+    pipeline: Pipeline, products: pa.Table, tmp_path: Path
+) -> None:
+    # With so little memory R does not fit, so that the model has to choose.
+    wide = products.append_column("wide", pa.array(["x" * 2_000] * products.num_rows))
+    relation = ss.build_relation(wide, tmp_path / "wide.rel", key="k", partitions=2)
+    joined = ss.enrich(pipeline.source(), relation, memory="700KB", columns=["v", "wide"])
+    for each in observed(pipeline.run(joined), "semistream:wide"):
+        assert each["snapshot"] == relation.snapshot
+        assert each["routing"] == "local"
+        assert set(each["algorithms"].split(",")) <= set(CHOICES)
+        assert each["predicted_us"] > 0
+        assert each["join_us"] > 0
+        parts = ["window", "disk", "table", "buffer"]
+        assert all(0 < each[f"{p}_bytes_peak"] <= each["memory_bytes_peak"] for p in parts)
+
+
+def test_a_set_of_algorithms_is_named(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(0b101,), (0b010,)], "bits long")
+    named = frame.agg(metrics._total("algorithms", frame.bits, 2)).collect()[0][0]
+    assert named == "resident,inlj,binlj"
+
+
+def test_the_clock_leaves_out_what_the_join_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def rows() -> Iterator[int]:
+        nonlocal now
+        for i in range(3):
+            now += 100.0  # Spark
+            yield i
+
+    def join(batches: Iterator[int]) -> Iterator[int]:
+        nonlocal now
+        for batch in batches:
+            now += 1.0  # the join
+            yield batch
+
+    monkeypatch.setattr(metrics, "perf_counter", lambda: now)
+    clock = JoinClock()
+    joined = []
+    for batch in clock.joined(join(clock.rows(rows()))):
+        joined.append(batch)
+        now += 10.0  # the sink
+    assert joined == [0, 1, 2]
+    assert clock.join_us == 3_000_000
