@@ -43,6 +43,7 @@ class Style:
 
 
 _SERIES: Mapping[str, Style] = {  # series of a figure that are no algorithm of the registry
+    "meshjoin-tuned": Style("MESHJOIN, best disk buffer", "#999999", "<", ":"),
     POOLED: Style("INLJ, buffer pool of the whole memory", "#444444", "d"),
     UNTUNED: Style("X-HYBRIDJOIN, not tuned", "#7b2cbf", "v"),
     "measured": Style("measured", MAIN, "o"),
@@ -77,6 +78,10 @@ def style_of(series: object, position: int = 0, named: Callable[[object], str] =
         return Style(algorithm.label, colour, marker)
     if isinstance(series, str) and series in _SERIES:
         return _SERIES[series]
+    if isinstance(series, str) and "+" in series:
+        name, _, charged = series.partition("+")
+        plain, line = style_of(name), ":" if charged == "computing" else "--"
+        return Style(f"{plain.label}, {charged} charged", plain.colour, plain.marker, line)
     colour = _OTHER_COLOURS[position % len(_OTHER_COLOURS)]
     return Style(named(series), colour, _OTHER_MARKERS[position % len(_OTHER_MARKERS)])
 

@@ -1,10 +1,10 @@
 """The papers' claims about their figures, as data: a claim, the figure's table, a verdict.
 
-A claim is judged on the table in the figure's CSV file. A claim about a number *holds* if the number
-here is within 25 % of it, and *holds in shape* within a factor of 2 with the same order; any other
-claim holds if the statement is true here, and in shape if most of it is. Otherwise it *does not hold
-here*, and `why` gives the reason. A claim about data that we do not have is *not judged*. With
-several seeds a claim is judged for each, and the least favourable verdict counts.
+A claim is judged on the table in the figure's CSV file. A claim about a number *holds* if the
+number here is within 25 % of it, and *holds in shape* within a factor of 2 with the same order; any
+other claim holds if the statement is true here, and in shape if most of it is. Otherwise it *does
+not hold here*, and `why` gives the reason. A claim about data that we do not have is *not judged*.
+With several seeds a claim is judged for each, and the least favourable verdict counts.
 """
 
 import csv
@@ -57,8 +57,8 @@ class Finding:
 
         `in_order`: whether what was found has the order, or the direction, of what was stated.
 
-        >>> Finding.of_numbers("", (9, 10)).verdict.value, Finding.of_numbers("", (6, 10)).verdict.value
-        ('holds', 'holds in shape')
+        >>> [Finding.of_numbers("", (found, 10)).verdict.value for found in (9, 6)]
+        ['holds', 'holds in shape']
         """
         near = all(abs(found / stated - 1) <= NEAR for found, stated in pairs)
         not_far = all(1 / FAR <= found / stated <= FAR for found, stated in pairs)

@@ -121,9 +121,9 @@ def _measure(
 
 
 def judge(figure: Figure, table: Table, by_seed: Sequence[Table] = ()) -> tuple[Judged, ...]:
-    """Judge all claims about a figure by its table; the least favourable verdict of any seed counts.
+    """Judge all claims about a figure; the least favourable verdict of any seed counts.
 
-    The number that is given is that of the table.
+    The number that is given is that of the table of means.
     """
     judged = []
     for claim in figure.claims:

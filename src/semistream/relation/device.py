@@ -87,8 +87,8 @@ class EmulatedDevice:
 
         A name that ends in ``:seek=2ms`` is the device with another seek time.
 
-        >>> EmulatedDevice.named("hdd-2007").seek_s, EmulatedDevice.named("hdd-2007:seek=2ms").seek_s
-        (0.008, 0.002)
+        >>> [EmulatedDevice.named(name).seek_s for name in ("hdd-2007", "hdd-2007:seek=2ms")]
+        [0.008, 0.002]
         """
         kind, _, changed = name.partition(":")
         seek = re.fullmatch(r"seek=(\d+(?:\.\d+)?)ms", changed) if changed else None
@@ -186,11 +186,11 @@ class BufferPool:
 
 _MOST_ANNOUNCED = 4096
 
-# Seek, bandwidth, overhead of a request. The first ones are disks of the papers' time; round figures
-# of their kind, not of a product. `hdd-one-cost` is `hdd-papers` with every request charged a seek,
-# also one that continues where the last one ended: HYBRIDJOIN's paper has one c_I/O for all
-# algorithms, which all send their queries to MySQL. The overhead of `hdd-papers` is what makes
-# 0.93 MB the best disk buffer of a 20 MB budget, as in `meshjoin-default-settings.txt`: with
+# Seek, bandwidth, overhead of a request. The first ones are disks of the papers' time; round
+# figures of their kind, not of a product. `hdd-one-cost` is `hdd-papers` with a seek charged for
+# every request, also one that continues where the last one ended: HYBRIDJOIN's paper has one c_I/O
+# for all algorithms, which all send their queries to MySQL. The overhead of `hdd-papers` is what
+# makes 0.93 MB the best disk buffer of a 20 MB budget, as in `meshjoin-default-settings.txt`: with
 # c_I/O = a + b/β it is best at b² = aβ·(M − 2b), so aβ = 48 kB, and the optima at 40, 80 and 160 MB
 # then follow.
 DEVICES: dict[str, tuple[float, float, float]] = {

@@ -64,6 +64,10 @@ class CloudFiles:
         lon = _longitudes(self._files[1:]).slice(first, count)
         return pa.RecordBatch.from_arrays([lon], schema=_SCHEMA)
 
+    def check(self) -> None:
+        """Refuse a folder that has no reports to join."""
+        assert self._files
+
     @property
     def _files(self) -> tuple[Path, ...]:
         """The folder's files in the order of their names; two at least."""
@@ -82,9 +86,8 @@ class CloudFiles:
 @lru_cache(maxsize=4)
 def _longitudes(files: tuple[Path, ...]) -> pa.Int64Array:
     """Return the longitudes of all reports in files, without those that have none."""
-    columns = [
-        batch.column("lon").cast(pa.int64()) for file in files for batch in cloud_report_batches(file)
-    ]
+    batches = (batch for file in files for batch in cloud_report_batches(file))
+    columns = [batch.column("lon").cast(pa.int64()) for batch in batches]
     lon = pa.concat_arrays(columns) if columns else pa.array([], pa.int64())
     lon = lon.filter(pc.and_(pc.greater_equal(lon, 0), pc.less_equal(lon, FULL_CIRCLE)))
     if not len(lon):

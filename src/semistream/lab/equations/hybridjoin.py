@@ -28,9 +28,7 @@ def memory_parts(
     return disk_buffer, alpha / (alpha + beta) * left, beta / (alpha + beta) * left
 
 
-def hash_tuples(
-    s: Symbols, memory_bytes: float, b: float, node_bytes: float = NODE_BYTES
-) -> float:
+def hash_tuples(s: Symbols, memory_bytes: float, b: float, node_bytes: float = NODE_BYTES) -> float:
     """Return H_t, the tuples of the hash table of equation 1."""
     _, table_bytes, _ = memory_parts(s, memory_bytes, b, node_bytes)
     return table_bytes / (s.fudge * s.stream_bytes)

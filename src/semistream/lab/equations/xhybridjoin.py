@@ -29,6 +29,7 @@ pinned part resolves in the same loop::
 
 from collections.abc import Callable
 from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from semistream.cost.demand import Demand, falling_root
 from semistream.lab.equations.symbols import Symbols
 
 NODE_BYTES = 12.0  # of the queue, table 2
+Served: TypeAlias = Callable[[Demand, float, float, float], float]  # equation 9: w of h_S, d_N, d_S
 
 
 def memory_parts(
@@ -125,7 +127,7 @@ def best_parts(
     s: Symbols,
     demand: Demand,
     memory_bytes: float,
-    served: Callable[[Demand, float, float, float], float] = stream_input,
+    served: Served = stream_input,
     node_bytes: float = NODE_BYTES,
 ) -> tuple[int, int]:
     """Return k and l, in pages, at which μ is largest (section 6.3), over a grid of whole pages.
@@ -151,7 +153,7 @@ def partition_rows(
     demand: Demand,
     memory_bytes: float,
     pinned_matches: float,
-    served: Callable[[Demand, float, float, float], float] = stream_input_as_printed,
+    served: Served = stream_input_as_printed,
 ) -> float:
     """Return d_T, both parts of this size, at which a loop has so many matches in the pinned part.
 
