@@ -5,6 +5,7 @@ best, some the default.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -143,7 +144,7 @@ def _draw_grid(canvas: Canvas, table: Table) -> None:
 
 _RATE = "service rate (tuples/s)"
 
-FIGURES = (
+_FIGURES = (
     Figure(
         PAPER,
         "5",
@@ -294,3 +295,7 @@ FIGURES = (
         needs_clock=True,
     ),
 )
+
+# The stream is uniform, and a scan reads and serves the same whatever its keys are: one seed is as
+# good as three.
+FIGURES = tuple(replace(figure, is_random=False) for figure in _FIGURES)

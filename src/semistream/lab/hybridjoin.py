@@ -13,15 +13,11 @@ from semistream.budget.split import Split
 from semistream.lab.canvas import Canvas
 from semistream.lab.charts import MAIN, SECOND, Lines, Stated, Validation, finish, state
 from semistream.lab.claims import Claim, Row, Table
-from semistream.lab.common import MB, PAGE_BYTES, ahead, models_track, symbols_of
-from semistream.lab.equations import hybridjoin as printed
-from semistream.lab.equations import inlj as printed_inlj
-from semistream.lab.equations import meshjoin as printed_meshjoin
-from semistream.lab.equations.symbols import Symbols
+from semistream.lab.common import MB, ahead, models_track
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.findings import hybridjoin as findings
+from semistream.lab.hybridjoin_model import validation_points
 from semistream.lab.hybridjoin_streams import (
-    BUDGETS_MB,
     MEMORY,
     draw_intermittent,
     intermittent_points,
@@ -32,9 +28,7 @@ from semistream.lab.hybridjoin_streams import (
     skewed,
     waiting_points,
 )
-from semistream.lab.rig import Rig
 from semistream.lab.runner import OURS
-from semistream.relation.device import EmulatedDevice
 from semistream.workload.bursty import VirtualStreams
 
 PAPER = "hybridjoin"
@@ -136,41 +130,6 @@ def _draw_sales(canvas: Canvas, table: Table) -> None:
     state(right, [Stated(20, 80, "80/20 rule")])
     finish(right, "most sold products (% of all)", "share of the sales (%)")
     right.set_ylim(0, 101)
-
-
-def validation_points(
-    lab: Lab, algorithms: Sequence[str], budgets_mb: Sequence[float] = BUDGETS_MB
-) -> list[Point]:
-    """Return rates by budget: measured, by the paper's equations, and by our model."""
-
-    def rows(memory: float, algorithm: str) -> list[Row]:
-        rig = skewed(lab)
-        measured = rig.measure_tuned(algorithm, memory * MB)
-        rates = {
-            "measured": measured.rate,
-            "printed": _printed_rate(rig, algorithm, memory * MB),
-            "model": rig.predict(algorithm, measured).rate,
-        }
-        return [
-            {"memory_mb": memory, "algorithm": algorithm, "what": w, "tuples_per_s": r}
-            for w, r in rates.items()
-        ]
-
-    return [partial(rows, memory, name) for name in algorithms for memory in budgets_mb]
-
-
-def _printed_rate(rig: Rig, algorithm: str, memory_bytes: float) -> float:
-    """Return the rate by the equations as printed, at the size of the load that was measured."""
-    if algorithm == "inlj":
-        device = EmulatedDevice.named(rig.device)
-        page_s = device.seek_s + device.request_s + rig.relation_page_bytes / device.bytes_per_s
-        return printed_inlj.service_rate(Symbols(1, io_s=lambda b: page_s))
-    pages = rig.tuned(algorithm, memory_bytes).settings.pages_per_read * rig.page_bytes / PAGE_BYTES
-    if algorithm == "meshjoin":
-        symbols = symbols_of(rig, algorithm, 4.0)
-        return printed_meshjoin.service_rate_for(symbols, memory_bytes, pages)
-    symbols = symbols_of(rig, algorithm, printed.NODE_BYTES, seeks=True)
-    return printed.service_rate_for(symbols, memory_bytes, pages)
 
 
 _NOT_SHRINKING = (

@@ -17,26 +17,28 @@ import numpy as np
 
 from semistream.advice.measure import Measured
 from semistream.budget.split import Split
-from semistream.cost.demand import Demand
-from semistream.cost.tuning import Tuned
 from semistream.lab.canvas import Canvas
 from semistream.lab.charts import Lines, Stated, Validation, finish
 from semistream.lab.claims import Claim, Row, Table
-from semistream.lab.common import MB, PAGE_BYTES, models_track, symbols_of
+from semistream.lab.common import MB, models_track
 from semistream.lab.equations import xhybridjoin as printed
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.findings import xhybridjoin as findings
 from semistream.lab.hybridjoin import BY_MEMORY, BY_SIZE
-from semistream.lab.hybridjoin_streams import BUDGETS_MB, SIZES, skewed
+from semistream.lab.hybridjoin_streams import BUDGETS_MB, MEMORY, SIZES, skewed
 from semistream.lab.rig import UNTUNED, Rig
+from semistream.lab.xhybridjoin_model import (
+    PINNED_MB,
+    SWAPPED_MB,
+    tuned_below_r,
+    tuning_points,
+    validation_points,
+)
 
 PAPER = "xhybridjoin"
-_MEMORY = 50 * MB
 PARTITION_BYTES = 82_000.0
 _LINES = (*findings.OTHERS, UNTUNED, findings.TUNED_MESHJOIN)
 _LOOPS = 4_000
-_SWAPPED_MB = (0.6, 1.2, 2.4, 4.0, 6.0, 10.0, 16.0)
-_PINNED_MB = (0.0, 0.6, 1.2, 2.5, 5.0, 10.0, 16.0, 24.0)
 
 
 def _measure(rig: Rig, line: str, memory: float) -> Measured:
@@ -65,7 +67,7 @@ def _memory_points(lab: Lab) -> Sequence[Point]:
 
 def _size_points(lab: Lab) -> Sequence[Point]:
     def rows(size: float, algorithm: str) -> list[Row]:
-        return _row(skewed(lab, size), algorithm, _MEMORY, rows_millions=size / 1e6)
+        return _row(skewed(lab, size), algorithm, MEMORY, rows_millions=size / 1e6)
 
     return [partial(rows, size, name) for name in _LINES for size in SIZES]
 
@@ -73,7 +75,7 @@ def _size_points(lab: Lab) -> Sequence[Point]:
 def _skew_points(lab: Lab) -> Sequence[Point]:
     def rows(exponent: float, algorithm: str) -> list[Row]:
         rig = skewed(lab, exponent=exponent)
-        return _row(rig, algorithm, _MEMORY, exponent=exponent)
+        return _row(rig, algorithm, MEMORY, exponent=exponent)
 
     return [partial(rows, exponent, name) for name in _LINES for exponent in findings.EXPONENTS]
 
@@ -102,79 +104,15 @@ def _split(rig: Rig, swapped_mb: float, pinned_mb: float) -> Split:
 def _surface_points(lab: Lab) -> Sequence[Point]:
     def row(swapped_mb: float, pinned_mb: float) -> Row:
         rig = skewed(lab)
-        measured = rig.measure("xhybridjoin", _MEMORY, _split(rig, swapped_mb, pinned_mb))
+        measured = rig.measure("xhybridjoin", MEMORY, _split(rig, swapped_mb, pinned_mb))
         return {"swapped_mb": swapped_mb, "pinned_mb": pinned_mb, "tuples_per_s": measured.rate}
 
-    return [partial(row, s, p) for p in _PINNED_MB for s in _SWAPPED_MB]
-
-
-def _tuning_points(lab: Lab, x: str) -> Sequence[Point]:
-    """Return one line through the grid, at the best size of the other part by the model."""
-
-    def rows(size: float) -> list[Row]:
-        rig = skewed(lab)
-        best = rig.tuned("xhybridjoin", _MEMORY).settings
-        if x == "swapped_mb":
-            split = Split(rig.pages_in(size * MB), pinned_pages=best.pinned_pages)
-        else:
-            pinned = round(size * MB / rig.page_bytes)
-            split = Split(best.pages_per_read, pinned_pages=pinned)
-        rates = {
-            "measured": rig.measure("xhybridjoin", _MEMORY, split).rate,
-            "printed": _printed_rate(rig, _MEMORY, split, printed.stream_input_as_printed),
-            "corrected": _printed_rate(rig, _MEMORY, split, printed.stream_input),
-            "model": rig.evaluate("xhybridjoin", _MEMORY, split).prediction.rate,
-        }
-        return [{x: size, "what": what, "tuples_per_s": rate} for what, rate in rates.items()]
-
-    return [partial(rows, size) for size in (_SWAPPED_MB if x == "swapped_mb" else _PINNED_MB)]
-
-
-def _printed_rate(rig: Rig, memory: float, split: Split, served: printed.Served) -> float:
-    """Return the rate by equations 4 to 6 and one of the forms of equation 9."""
-    symbols = symbols_of(rig, "xhybridjoin", printed.NODE_BYTES, seeks=True)
-    settings = rig.evaluate("xhybridjoin", memory, split).settings
-    k, l = (  # noqa: E741
-        pages * rig.page_bytes / PAGE_BYTES
-        for pages in (settings.pages_per_read, settings.pinned_pages)
-    )
-    h_s = printed.hash_tuples(symbols, memory, k, l)
-    demand = Demand.zipf(1.0, round(symbols.row_count))
-    w = served(demand, h_s, l * symbols.rows_per_page, k * symbols.rows_per_page)
-    return printed.service_rate(symbols, w, k, l)
-
-
-def _validation_points(lab: Lab) -> Sequence[Point]:
-    def rows(memory: float) -> list[Row]:
-        rig = skewed(lab)
-        tuned = _tuned(rig, memory * MB)
-        measured = rig.measure("xhybridjoin", memory * MB, tuned.split)
-        rates = {
-            "measured": measured.rate,
-            "printed": _printed_rate(
-                rig, memory * MB, tuned.split, printed.stream_input_as_printed
-            ),
-            "corrected": _printed_rate(rig, memory * MB, tuned.split, printed.stream_input),
-            "model": rig.predict("xhybridjoin", measured).rate,
-        }
-        at: Row = {"memory_mb": memory, "algorithm": "xhybridjoin"}
-        return [{**at, "what": what, "tuples_per_s": rate} for what, rate in rates.items()]
-
-    return [partial(rows, memory) for memory in BUDGETS_MB]
-
-
-def _tuned(rig: Rig, memory: float) -> Tuned:
-    """Return the best split with less than all of R pinned: a join that never reads has no rate."""
-    tuned = rig.tuned("xhybridjoin", memory)
-    most = int(0.95 * rig.page_count)
-    if tuned.settings.pinned_pages <= most:
-        return tuned
-    return rig.evaluate("xhybridjoin", memory, Split(tuned.settings.pages_per_read, None, most))
+    return [partial(row, s, p) for p in PINNED_MB for s in SWAPPED_MB]
 
 
 def _tuned_row(rig: Rig, memory: float, what: str, **labels: float) -> Row:
     if what == "tuned":
-        rate = rig.measure("xhybridjoin", memory, _tuned(rig, memory).split).rate
+        rate = rig.measure("xhybridjoin", memory, tuned_below_r(rig, memory).split).rate
     else:
         rate = _measure(rig, UNTUNED, memory).rate
     return {**labels, "what": what, "tuples_per_s": rate}
@@ -182,7 +120,7 @@ def _tuned_row(rig: Rig, memory: float, what: str, **labels: float) -> Row:
 
 def _tuned_by_size(lab: Lab) -> Sequence[Point]:
     def row(size: float, what: str) -> Row:
-        return _tuned_row(skewed(lab, size), _MEMORY, what, rows_millions=size / 1e6)
+        return _tuned_row(skewed(lab, size), MEMORY, what, rows_millions=size / 1e6)
 
     return [partial(row, size, what) for what in ("tuned", "untuned") for size in SIZES]
 
@@ -248,7 +186,7 @@ def _tuning_figure(number: str, x: str, part: str, deviation: str, source: str) 
         PAPER,
         number,
         f"Tuning the {part.rpartition(' ')[0]}: cost model against measurement",
-        partial(_tuning_points, x=x),
+        partial(tuning_points, x=x),
         Lines(x, "tuples_per_s", f"{part} (MB)", _RATE, "what"),
         (claim,),
         note="The paper's equations 4 to 6 and 9 as printed, with this disk's c_I/O and with the f "
@@ -392,6 +330,7 @@ FIGURES = (
             ),
         ),
         note=_SORTED,
+        is_random=False,  # 56 points: one seed
     ),
     _tuning_figure("6a", "swapped_mb", "swappable part d_S", "0.5 %", "section 6.4.1, figure 6(a)"),
     _tuning_figure(
@@ -439,7 +378,7 @@ FIGURES = (
         PAPER,
         "8",
         "X-HYBRIDJOIN: cost model against measurement, by memory",
-        _validation_points,
+        validation_points,
         Validation("memory_mb", "memory (MB)", f"{_RATE}, log", log_y=True),
         (
             Claim(

@@ -39,9 +39,7 @@ def test_a_number_holds_within_a_quarter_and_in_shape_within_a_factor_of_two(
 def test_means_and_intervals_over_seeds() -> None:
     tables = [Table([{"x": 1.0, "name": "a", "y": y}]) for y in (9.0, 10.0, 11.0)]
     mean = Table.mean_of(tables)
-    assert dict(mean.rows[0]) == pytest.approx(
-        {"x": 1.0, "name": "a", "y": 10.0, "y_ci95": 2.484}, rel=1e-3
-    )
+    assert (mean.rows[0]["name"], mean.values("x"), mean.values("y")) == ("a", [1.0], [10.0])
     assert mean.intervals("y") == pytest.approx([2.484], rel=1e-3)
     assert mean.intervals("x") is None
     with pytest.raises(AssertionError, match="seeds of a figure differ in 'name'"):

@@ -38,7 +38,7 @@ def test_every_row_can_be_requested() -> None:
 
 
 def _report(lon: int) -> bytes:
-    line = f"85 9 1 01 1234{lon:5d}12345" + "1" * 29
+    line = f"85 9 1 01 1234{lon:5d}" + "1" * 37
     assert len(line) == 56, len(line)
     return line.encode() + b"\n"
 
