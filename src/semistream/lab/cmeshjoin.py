@@ -434,8 +434,8 @@ FIGURES = (
                 on_real_reports(findings.ahead_in_all),
                 why="Not judged on the stand-in. There each longitude has many rows in R, and the "
                 "more rows the more often it is requested. A cache that resolves a key must have "
-                "all its rows, so no row is worth more than another, and ours keeps no keys of more "
-                "than three rows. The paper's algorithm answers with the one row that it has.",
+                "all its rows, so no row is worth more than another, and ours keeps no keys of "
+                "more than three rows. The paper's algorithm answers with the one row that it has.",
             ),
         ),
         note="Without --clouds these are not the real reports, but generated ones with their "

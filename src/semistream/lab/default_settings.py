@@ -103,7 +103,7 @@ def _io_points(lab: Lab) -> Sequence[Point]:
 def _against_model(lab: Lab, memory_mb: float, measured: Measured, x: str) -> list[Row]:
     rig = _rig(lab)
     size = measured.settings.pages_per_read * rig.page_bytes / MB
-    rates = rates_of(rig, memory_mb * MB, measured)
+    rates = rates_of(rig, measured)
     at = {"disk_buffer_mb": size, "memory_mb": memory_mb}[x]
     return [{x: at, "what": what, "tuples_per_s": rate} for what, rate in rates.items()]
 

@@ -421,8 +421,8 @@ FIGURES = (
                 "algorithm for loads of 2 MB; here they are larger. INLJ and MESHJOIN are close.",
             ),
         ),
-        note="The paper's equations as printed, with this disk's c_I/O and with the f of our hash "
-        "table, and our own models.",
+        note="The paper's equations as printed, with this disk's c_I/O and for the tuples that "
+        "wait here, and our own models.",
         needs_clock=True,
     ),
 )

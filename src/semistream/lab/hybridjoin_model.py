@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 from functools import partial
 
+from semistream.budget.rules import Settings
 from semistream.lab.claims import Row
 from semistream.lab.common import MB, PAGE_BYTES, symbols_of
 from semistream.lab.equations import hybridjoin as printed
 from semistream.lab.equations import inlj as printed_inlj
-from semistream.lab.equations import meshjoin as printed_meshjoin
 from semistream.lab.equations.symbols import Symbols
 from semistream.lab.figures import Lab, Point
 from semistream.lab.hybridjoin_streams import BUDGETS_MB, skewed
+from semistream.lab.meshjoin import printed_rate as meshjoin_rate
 from semistream.lab.rig import Rig
 from semistream.relation.device import EmulatedDevice
 
@@ -25,7 +26,7 @@ def validation_points(
         measured = rig.measure_tuned(algorithm, memory * MB)
         rates = {
             "measured": measured.rate,
-            "printed": _printed_rate(rig, algorithm, memory * MB),
+            "printed": _printed_rate(rig, algorithm, measured.settings),
             "model": rig.predict(algorithm, measured).rate,
         }
         return [
@@ -36,15 +37,14 @@ def validation_points(
     return [partial(rows, memory, name) for name in algorithms for memory in budgets_mb]
 
 
-def _printed_rate(rig: Rig, algorithm: str, memory_bytes: float) -> float:
-    """Return the rate by the equations as printed, at the size of the load that was measured."""
+def _printed_rate(rig: Rig, algorithm: str, settings: Settings) -> float:
+    """Return the rate by the equations as printed, for the loads and the waiting tuples here."""
     if algorithm == "inlj":
         device = EmulatedDevice.named(rig.device)
         page_s = device.seek_s + device.request_s + rig.relation_page_bytes / device.bytes_per_s
         return printed_inlj.service_rate(Symbols(1, io_s=lambda b: page_s))
-    pages = rig.tuned(algorithm, memory_bytes).settings.pages_per_read * rig.page_bytes / PAGE_BYTES
     if algorithm == "meshjoin":
-        symbols = symbols_of(rig, algorithm, 4.0)
-        return printed_meshjoin.service_rate_for(symbols, memory_bytes, pages)
+        return meshjoin_rate(rig, settings)
     symbols = symbols_of(rig, algorithm, printed.NODE_BYTES, seeks=True)
-    return printed.service_rate_for(symbols, memory_bytes, pages)
+    pages = settings.pages_per_read * rig.page_bytes / PAGE_BYTES
+    return printed.service_rate(symbols, settings.places * rig.times, pages)

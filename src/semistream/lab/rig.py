@@ -356,7 +356,8 @@ def shares_of(workload: Synthetic) -> NDArray[np.float64]:
     times = workload.times if isinstance(workload, Miniature) else 1.0
     full = Demand.zipf(workload.exponent, round(rows * times))
     shares: NDArray[np.float64] = np.diff(full.hit_ratios(np.linspace(0.0, rows * times, rows + 1)))
-    return shares / shares.sum()
+    shares /= shares.sum()
+    return shares
 
 
 def _demand_of(workload: Synthetic, shares: NDArray[np.float64]) -> Demand:

@@ -189,8 +189,8 @@ def _tuning_figure(number: str, x: str, part: str, deviation: str, source: str) 
         partial(tuning_points, x=x),
         Lines(x, "tuples_per_s", f"{part} (MB)", _RATE, "what"),
         (claim,),
-        note="The paper's equations 4 to 6 and 9 as printed, with this disk's c_I/O and with the f "
-        "of our hash table; equation 9 corrected; and our model.",
+        note="The paper's equations 4 to 6 and 9 as printed, with this disk's c_I/O and for the "
+        "tuples that wait here; equation 9 corrected; and our model.",
         needs_clock=True,
     )
 

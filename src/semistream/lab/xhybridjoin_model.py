@@ -50,7 +50,7 @@ def _printed_rate(rig: Rig, memory: float, split: Split, served: printed.Served)
         pages * rig.page_bytes / PAGE_BYTES
         for pages in (settings.pages_per_read, settings.pinned_pages)
     )
-    h_s = printed.hash_tuples(symbols, memory, k, l)
+    h_s = settings.places * rig.times
     demand = Demand.zipf(1.0, round(symbols.row_count))
     w = served(demand, h_s, l * symbols.rows_per_page, k * symbols.rows_per_page)
     return printed.service_rate(symbols, w, k, l)
