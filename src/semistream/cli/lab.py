@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty, Queue
@@ -24,12 +25,21 @@ from rich.table import Table as ConsoleTable
 from semistream.errors import OptionError, did_you_mean
 from semistream.lab.catalogue import FIGURES
 from semistream.lab.claims import Verdict
-from semistream.lab.figures import SCALES, Figure, Lab
+from semistream.lab.compare import compare
+from semistream.lab.computing import EXPONENTS, measure_skew_cost
+from semistream.lab.figures import PAPERS_DISK, SCALES, Figure, Lab
+from semistream.lab.map import measure_map, write_map
 from semistream.lab.report import write_report
 from semistream.lab.rig import REAL
-from semistream.lab.runner import Result, results_in, run_figure, share_that_holds
+from semistream.lab.runner import Result, claims_of, results_in, run_figure, score
+from semistream.workload.cloudfiles import CloudFiles
 
-_COLOURS = {Verdict.HOLDS: "green", Verdict.IN_SHAPE: "cyan", Verdict.NOT_HERE: "yellow"}
+_COLOURS = {
+    Verdict.HOLDS: "green",
+    Verdict.IN_SHAPE: "cyan",
+    Verdict.NOT_HERE: "yellow",
+    Verdict.NOT_JUDGED: "bright_black",
+}
 
 
 def list_figures() -> int:
@@ -41,13 +51,30 @@ def list_figures() -> int:
     return 0
 
 
-def run_figures(
-    names: Sequence[str], scale: str, device: str, seed: int, out: Path, jobs: int = 1
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """How figures are made."""
+
+    scale: str = "quick"
+    device: str = PAPERS_DISK
+    seed: int = 7
+    seeds: int = 1
+    clouds: Path | None = None  # folder with real cloud reports
+
+    def check(self) -> None:
+        """Refuse settings that would fail only after some figures."""
+        if not 1 <= self.seeds <= 9:
+            raise OptionError(f"--seeds must be between 1 and 9; got {self.seeds}")
+        if self.clouds is not None:
+            CloudFiles(self.clouds).check()
+
+
+def run_figures(names: Sequence[str], setup: Setup, out: Path, jobs: int = 1) -> int:
     """Make figures, print their verdicts, and write the report of all figures in the folder."""
     figures = choose(names)
+    setup.check()
     console = Console()
-    if device == REAL:
+    if setup.device == REAL:
         timed = [figure.name for figure in figures if figure.needs_clock]
         if timed and names:
             raise OptionError(
@@ -76,7 +103,7 @@ def run_figures(
     ):
         overall = progress.add_task("all figures", total=len(figures))
         bars: dict[str, TaskID] = {}
-        for news in _make([f.name for f in figures], Path(folder), scale, device, seed, out, jobs):
+        for news in _make([f.name for f in figures], Path(folder), setup, out, jobs):
             if isinstance(news, Result):
                 progress.remove_task(bars.pop(news.name))
                 progress.advance(overall)
@@ -87,9 +114,12 @@ def run_figures(
                 if name not in bars:
                     bars[name] = progress.add_task(name)
                 progress.update(bars[name], completed=done, total=total)
-    hold, claims = share_that_holds(results)
-    if claims:
-        console.print(f"\n{hold} of {claims} claims hold, at least in shape ({hold / claims:.0%}).")
+    for whose, claims in (
+        ("The papers'", claims_of(results)),
+        ("Our own", claims_of(results, ours=True)),
+    ):
+        if claims:
+            console.print(f"{whose} {len(claims)} claims: {score(claims)}.")
     return make_report(out)
 
 
@@ -102,6 +132,45 @@ def make_report(out: Path) -> int:
         )
     path = write_report(results, out, list(FIGURES))
     Console().print(f"{len(results)} figures in {out}; all on one page: {path}")
+    return 0
+
+
+def compare_folders(first: Path, second: Path) -> int:
+    """Print how the figures that two folders have differ."""
+    table = ConsoleTable("figure", "numbers", "the first over the second", "verdicts", box=None)
+    found = compare(first, second)
+    if not found:
+        raise OptionError(f"{first} and {second} have no figure in common")
+    for pair in found:
+        span = f"{pair.least:.2f} to {pair.most:.2f}, median {pair.median:.2f}"
+        table.add_row(pair.name, str(pair.numbers), span, pair.verdicts)
+    Console().print(table)
+    return 0
+
+
+def make_map(rows: int, devices: Sequence[str], seed: int, out: Path) -> int:
+    """Measure which algorithm wins where, and write the page."""
+    console = Console()
+    out.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="semistream-lab-") as folder,
+        Progress(console=console) as progress,
+    ):
+        bar = progress.add_task("map")
+
+        def report(done: int, total: int) -> None:
+            progress.update(bar, completed=done, total=total)
+
+        table = measure_map(Path(folder), rows, devices, seed, report)
+    path, regret = write_map(table, rows, out)
+    console.print(f"{regret}\n{path}")
+    return 0
+
+
+def show_computing() -> int:
+    """Measure and print what a tuple costs MESHJOIN, by skew."""
+    for exponent, cost in zip(EXPONENTS, measure_skew_cost(), strict=True):
+        Console().print(f"exponent {exponent:g}: {cost:.3f} times the cost of a uniform stream")
     return 0
 
 
@@ -124,7 +193,7 @@ _News: TypeAlias = tuple[str, int, int] | Result  # a figure, its points done an
 
 
 def _make(
-    names: Sequence[str], folder: Path, scale: str, device: str, seed: int, out: Path, jobs: int
+    names: Sequence[str], folder: Path, setup: Setup, out: Path, jobs: int
 ) -> Iterator[_News]:
     """Make figures in several processes, one per paper; yield progress and results."""
     papers: dict[str, list[str]] = {}
@@ -137,7 +206,7 @@ def _make(
     ):
         news = manager.Queue()
         work = [
-            pool.submit(_make_paper, some, folder / paper, scale, device, seed, out, news)
+            pool.submit(_make_paper, some, folder / paper, setup, out, news)
             for paper, some in reversed(
                 papers.items()
             )  # the last paper takes longest, so it starts first
@@ -154,20 +223,18 @@ def _make(
 def _make_paper(
     names: Sequence[str],
     folder: Path,
-    scale: str,
-    device: str,
-    seed: int,
+    setup: Setup,
     out: Path,
     news: "Queue[_News]",
 ) -> None:
     folder.mkdir()
-    lab = Lab(folder, SCALES[scale], device, seed)
+    lab = Lab(folder, SCALES[setup.scale], setup.device, setup.seed, setup.clouds)
     for name in names:
 
         def report(done: int, total: int, name: str = name) -> None:
             news.put((name, done, total))
 
-        news.put(run_figure(FIGURES[name], lab, out, report))
+        news.put(run_figure(FIGURES[name], lab, out, report, setup.seeds))
 
 
 def _print(result: Result, console: Console) -> None:

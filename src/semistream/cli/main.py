@@ -19,6 +19,7 @@ from semistream.cli.arguments import (
     add_prune,
     add_verify,
 )
+from semistream.cli.lab_arguments import add_lab
 from semistream.errors import OptionError, SemistreamError
 from semistream.extras import needs_extra
 from semistream.relation.device import DEVICES
@@ -77,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     _add_calibrate(commands)
     _add_explain(commands)
     _add_bench(commands)
-    _add_lab(commands)
+    add_lab(commands)
     add_completion(commands, parser)
     return whole
 
@@ -283,84 +284,6 @@ def _run_bench(arguments: argparse.Namespace) -> int:
     from semistream.cli.bench import run_bench_model
 
     return run_bench_model(arguments.rows, arguments.device, arguments.quick, arguments.out)
-
-
-def _add_lab(commands: Commands) -> None:
-    lab = commands.add_parser(
-        "lab",
-        help="reproduce the papers' figures and check their claims",
-        description="Reproduces the figures of the papers, on an emulated disk of their time or on "
-        "this machine's, and checks the claims of the papers about them.",
-    )
-    actions = lab.add_subparsers(title="actions", metavar="action", required=True)
-    listed = actions.add_parser("list", help="list all figures")
-    listed.set_defaults(run=_run_lab_list)
-    run = actions.add_parser(
-        "run",
-        help="reproduce figures",
-        formatter_class=WITH_DEFAULTS,
-        description="Writes a CSV file, a PNG and an SVG picture and the verdicts of each figure, "
-        "and one page of all of them.",
-    )
-    run.add_argument(
-        "figures",
-        nargs="*",
-        metavar="FIGURE",
-        help="figures or whole papers, as `semistream lab list` names them; all if none is named",
-    )
-    run.add_argument(
-        "--scale",
-        choices=["quick", "paper"],
-        default="quick",
-        help="quick: small data, minutes in total; paper: the papers' size, hours, gigabytes",
-    )
-    run.add_argument(
-        "--device",
-        choices=["real", *DEVICES],
-        default="hdd-papers",
-        help="an emulated device with its own clock, or this machine's (real)",
-    )
-    run.add_argument("--seed", type=int, default=7, help="seed of the generated data")
-    run.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        help="papers to run in parallel; only if the device is emulated",
-    )
-    run.add_argument(
-        "--out", type=Path, default=Path("lab-out"), metavar="DIR", help="folder for all files"
-    )
-    run.set_defaults(run=_run_lab)
-    report = actions.add_parser("report", help="write one page with all figures in a folder")
-    report.add_argument(
-        "--out", type=Path, default=Path("lab-out"), metavar="DIR", help="the folder"
-    )
-    report.set_defaults(run=_run_lab_report)
-
-
-def _run_lab_list(arguments: argparse.Namespace) -> int:
-    from semistream.cli.lab import list_figures
-
-    return list_figures()
-
-
-def _run_lab(arguments: argparse.Namespace) -> int:
-    from semistream.cli.lab import run_figures
-
-    return run_figures(
-        arguments.figures,
-        arguments.scale,
-        arguments.device,
-        arguments.seed,
-        arguments.out,
-        1 if arguments.device == "real" else arguments.jobs,
-    )
-
-
-def _run_lab_report(arguments: argparse.Namespace) -> int:
-    from semistream.cli.lab import make_report
-
-    return make_report(arguments.out)
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -110,6 +110,10 @@ class Demand:
         """
         return float(min(1.0, np.interp(keys, *self._cumulative)))
 
+    def hit_ratios(self, keys: Floats) -> Floats:
+        """Return `hit_ratio` for each of these numbers of keys."""
+        return np.minimum(1.0, np.interp(keys, *self._cumulative))
+
     def cached_share(self, sets: int, ways: int) -> tuple[float, "Demand"]:
         """Return the hit ratio of a set-associative cache that keeps the first, and what is left.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from semistream.joins.registry import ALGORITHMS
 from semistream.lab.canvas import Axes, Canvas
 from semistream.lab.claims import Table
-from semistream.lab.rig import UNTUNED
+from semistream.lab.rig import POOLED, UNTUNED
 
 if TYPE_CHECKING:
     from matplotlib.ticker import Formatter
@@ -43,11 +43,14 @@ class Style:
 
 
 _SERIES: Mapping[str, Style] = {  # series of a figure that are no algorithm of the registry
+    "meshjoin-tuned": Style("MESHJOIN, best disk buffer", "#999999", "<", ":"),
+    POOLED: Style("INLJ, buffer pool of the whole memory", "#444444", "d"),
     UNTUNED: Style("X-HYBRIDJOIN, not tuned", "#7b2cbf", "v"),
     "measured": Style("measured", MAIN, "o"),
-    "model": Style("cost model", "#d1495b", "+", "--"),
+    "model": Style("our cost model", "#d1495b", "+", "--"),
     "computing": Style("MESHJOIN, computing charged", "#2a9d5c", "s"),
-    "printed": Style("the paper's equations", "#8d99ae", ".", "--"),
+    "printed": Style("the paper's equations", "#2a9d5c", "x", ":"),
+    "corrected": Style("the paper's equations, corrected", "#8a6d00", "1", "-."),
     "default": Style("default disk buffer, 0.93 MB", MAIN, "o"),
     "optimum": Style("optimum disk buffer", "#2a9d5c", "s"),
     "tuned": Style("tuned", "#b5179e", "D"),
@@ -75,6 +78,10 @@ def style_of(series: object, position: int = 0, named: Callable[[object], str] =
         return Style(algorithm.label, colour, marker)
     if isinstance(series, str) and series in _SERIES:
         return _SERIES[series]
+    if isinstance(series, str) and "+" in series:
+        name, _, charged = series.partition("+")
+        plain, line = style_of(name), ":" if charged == "computing" else "--"
+        return Style(f"{plain.label}, {charged} charged", plain.colour, plain.marker, line)
     colour = _OTHER_COLOURS[position % len(_OTHER_COLOURS)]
     return Style(named(series), colour, _OTHER_MARKERS[position % len(_OTHER_MARKERS)])
 
@@ -119,6 +126,7 @@ class Lines:
             style = style_of(name, i, self.named)
             # Where lines coincide, the first shows beneath the others.
             width = 3.2 if i == 0 and len(names) > 1 else 1.6
+            draw_intervals(axes, rows, self.x, self.y, style.colour)
             axes.plot(
                 rows.values(self.x),
                 rows.values(self.y),
@@ -157,9 +165,10 @@ class Validation:
         axes = canvas.add_subplot()
         for i, name in enumerate(table.distinct("algorithm")):
             style = style_of(name, i)
-            for what in ("measured", "model"):
+            for what in table.where(algorithm=name).distinct("what"):
                 part = style_of(what)
                 rows = table.where(algorithm=name, what=what)
+                draw_intervals(axes, rows, self.x, "tuples_per_s", style.colour)
                 axes.plot(
                     rows.values(self.x),
                     rows.values("tuples_per_s"),
@@ -174,6 +183,14 @@ class Validation:
         if not self.log_y:
             axes.set_ylim(bottom=0)
         legend(axes)
+
+
+def draw_intervals(axes: Axes, rows: Table, x: str, y: str, colour: str) -> None:
+    """Draw confidence intervals, where the seeds of a figure differ."""
+    halves = rows.intervals(y)
+    if halves is not None:
+        at = rows.values(x), rows.values(y)
+        axes.errorbar(*at, yerr=halves, fmt="none", ecolor=colour, elinewidth=1.2, capsize=3)
 
 
 def state(axes: Axes, stated: Sequence[Stated]) -> None:

@@ -5,6 +5,7 @@ best, some the default.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,15 +15,15 @@ from semistream.budget.split import Split
 from semistream.lab.canvas import Canvas
 from semistream.lab.charts import STATED, Lines, Stated, legend, state
 from semistream.lab.claims import Claim, Row, Table
-from semistream.lab.common import MB, tracks
-from semistream.lab.equations.meshjoin import DEFAULT_DISK_BUFFER_BYTES
+from semistream.lab.common import MB, PAGE_BYTES, symbols_of, tracks
+from semistream.lab.equations.meshjoin import DEFAULT_DISK_BUFFER_BYTES, best_disk_buffer
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.findings import default_settings as findings
-from semistream.lab.meshjoin import synthetic
+from semistream.lab.meshjoin import rates_of, synthetic
 from semistream.lab.rig import Rig
 
 PAPER = "meshjoin-default-settings"
-_PAGE_BYTES = 8_192
+_PAGE_BYTES = 4_096
 _BUDGETS_MB = (20.0, 40.0, 80.0, 160.0, 320.0)
 _BUFFERS_MB = (0.1, 0.2, 0.35, 0.5, 0.7, 0.93, 1.15, 1.4, 1.7, 2.0, 2.4, 2.8, 3.4, 4.2, 5.4, 7.0)
 _LINEAR_MB = (0.93, 2.0, 4.2, 7.0, 10.0, 12.0, 14.0)
@@ -67,7 +68,12 @@ def _optimum_points(lab: Lab) -> Sequence[Point]:
         }
         pages = max(rates, key=lambda pages: rates[pages])
         measured, _ = _best(lab, memory_mb)
-        sizes = {"measured": measured, "model": pages * rig.page_bytes / MB}
+        best = best_disk_buffer(symbols_of(rig, "meshjoin", 4.0), memory_mb * MB)
+        sizes = {
+            "measured": measured,
+            "printed": best * PAGE_BYTES / MB,
+            "model": pages * rig.page_bytes / MB,
+        }
         return [{"memory_mb": memory_mb, "what": w, "disk_buffer_mb": s} for w, s in sizes.items()]
 
     return [partial(rows, memory) for memory in _BUDGETS_MB]
@@ -97,7 +103,7 @@ def _io_points(lab: Lab) -> Sequence[Point]:
 def _against_model(lab: Lab, memory_mb: float, measured: Measured, x: str) -> list[Row]:
     rig = _rig(lab)
     size = measured.settings.pages_per_read * rig.page_bytes / MB
-    rates = {"measured": measured.rate, "model": rig.predict("meshjoin", measured).rate}
+    rates = rates_of(rig, measured)
     at = {"disk_buffer_mb": size, "memory_mb": memory_mb}[x]
     return [{x: at, "what": what, "tuples_per_s": rate} for what, rate in rates.items()]
 
@@ -138,7 +144,7 @@ def _draw_grid(canvas: Canvas, table: Table) -> None:
 
 _RATE = "service rate (tuples/s)"
 
-FIGURES = (
+_FIGURES = (
     Figure(
         PAPER,
         "5",
@@ -289,3 +295,7 @@ FIGURES = (
         needs_clock=True,
     ),
 )
+
+# The stream is uniform, and a scan reads and serves the same whatever its keys are: one seed is as
+# good as three.
+FIGURES = tuple(replace(figure, is_random=False) for figure in _FIGURES)

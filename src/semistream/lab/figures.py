@@ -17,6 +17,8 @@ from semistream.relation.relation import Relation
 from semistream.workload.base import Workload
 from semistream.workload.synthetic import Synthetic
 
+PAPERS_DISK = "hdd-papers"
+ONE_COST_DISK = "hdd-one-cost"
 _Kept = TypeVar("_Kept")
 Point: TypeAlias = Callable[[], Row | Sequence[Row]]
 
@@ -42,9 +44,18 @@ class Lab:
 
     folder: Path
     scale: Scale = SCALES["quick"]
-    device: str = "hdd-papers"
+    device: str = PAPERS_DISK
     seed: int = 7
-    kept: dict[object, object] = field(default_factory=dict, init=False)  # by their settings
+    clouds: Path | None = None  # folder with real cloud reports; generated ones without it
+    kept: dict[object, object] = field(default_factory=dict)  # by their settings
+
+    def with_seed(self, seed: int) -> "Lab":
+        """Return the same lab with another seed; it shares all relations and results."""
+        return replace(self, seed=seed)
+
+    def disk(self, kind: str) -> str:
+        """Return this kind of the papers' disk, unless another device was asked for."""
+        return kind if self.device == PAPERS_DISK else self.device
 
     def times(self, quick: float) -> float:
         """Return how many times smaller than in the paper all sizes are; `quick` at quick scale."""
@@ -57,9 +68,11 @@ class Lab:
         *,
         row_bytes: int = 120,
         page_bytes: int = 16_384,
+        device: str | None = None,
     ) -> Rig:
         """Return a rig with the workload that `make` returns for a factor, `times` smaller.
 
+        It has the lab's device, or this kind of the papers' disk in its place.
         At full scale pages have 64 KiB: the page table is part of the budget, and its share must
         not be larger than in miniature.
         """
@@ -67,7 +80,8 @@ class Lab:
         page_bytes = max(page_bytes, 65_536) if times == 1.0 else page_bytes
         stored: Workload = workload
         if isinstance(workload, Synthetic) and workload.relation_exponent is None:
-            stored = replace(workload, exponent=0.0)  # streams of any skew refer to the same R
+            # Streams of any skew and any seed refer to the same R.
+            stored = replace(workload, exponent=0.0, seed=0)
 
         def store() -> Relation:
             folder = self.folder / f"{len(self.kept)}.rel"
@@ -77,8 +91,9 @@ class Lab:
             return relation
 
         relation = self.keep((stored, row_bytes, page_bytes), store)
-        key = (workload, times, row_bytes, page_bytes)
-        return self.keep(key, lambda: Rig(relation, workload, self.device, times, row_bytes))
+        device = self.disk(device or PAPERS_DISK)
+        key = (workload, times, row_bytes, page_bytes, device)
+        return self.keep(key, lambda: Rig(relation, workload, device, times, row_bytes))
 
     def keep(self, key: object, make: Callable[[], _Kept]) -> _Kept:
         """Return the earlier result for this key, or make it."""
@@ -100,6 +115,7 @@ class Figure:
     note: str = ""  # further remarks for the reader
     medium: str = ""  # replaces the device, for a figure that does not read from it
     needs_clock: bool = False  # can only be made on an emulated device
+    is_random: bool = True  # depends on the seed, so it is made with several
     size: tuple[float, float] = (7.2, 4.4)  # inches
 
     @property

@@ -1,9 +1,14 @@
-"""Latency: the time from a tuple's arrival until its result is emitted.
+"""A join on a stream that arrives over time: what it serves, and how long tuples wait for it.
 
-`hybridjoin.txt` section 3 has two parts of it. *Processing time* is the latency while the join
-always finds tuples to read. *Waiting time* is added when it does not: MESHJOIN continues only when
-its next w tuples have arrived, INLJ falls behind a stream that is faster than it is, and HYBRIDJOIN
-continues with the tuples in its window.
+`hybridjoin.txt` section 3 has two parts of a tuple's latency. *Processing time* passes in the join
+window while the join works. *Waiting time* is all other time: until the join takes the tuple, a
+backlog included, and in the window while nothing is done because too few tuples have arrived.
+MESHJOIN continues only when its next w tuples have arrived; HYBRIDJOIN continues with the tuples in
+its window; INLJ falls behind a stream that is faster than it is.
+
+In miniature MESHJOIN runs on a disk that is as small as R, and its times are multiplied: all its
+tuples and times scale. An index join at a low rate has few tuples in its window, which do not
+scale; it runs on a disk that reads the small R as slowly as the full one (`Rig.slow_device`).
 """
 
 from collections.abc import Iterator
@@ -11,125 +16,168 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from semistream.budget.meshjoin import MeshJoinSettings
 from semistream.budget.split import Split
+from semistream.joins.registry import ALGORITHMS
+from semistream.lab.flows import STEP_S, Flow
 from semistream.lab.rig import Rig
 from semistream.relation.device import EmulatedDevice
 
 _BATCH_ROWS = 128
-_CYCLES = 4
+_MOST_BATCH_ROWS = 4096
+_FEW_ROWS = 4  # for a join that takes one at a time
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
-    """The mean over the tuples that were emitted in the second half of a run."""
+class Served:
+    """Tuples that were emitted in the second part of a run: how many a second, and mean times."""
 
-    mean_s: float
     tuples: int
+    rate: float
+    waiting_s: float
+    processing_s: float
+    longest_s: float  # latency of any tuple
+
+    @property
+    def latency_s(self) -> float:
+        """From a tuple's arrival to its result."""
+        return self.waiting_s + self.processing_s
 
 
-def latency_at_full_speed(rig: Rig, algorithm: str, memory_bytes: float, split: Split) -> Latency:
-    """Return the latency when the join always finds tuples to read."""
-    device = rig.device_for(algorithm)
-    assert device is not None, "latency is read off an emulated device's clock"
-    operator = rig.new_join(algorithm, memory_bytes, split, device)
-    seen = _Latencies(device)
-    for batch in operator.join(_Punctual(rig, device)):
-        seen.note(batch)
-        if operator.telemetry.pages_scanned >= _CYCLES * rig.page_count:
-            break
-    return seen.late_mean(rig.times)
+def scales(algorithm: str) -> bool:
+    """Return whether all tuples and times of a join in miniature scale (see above)."""
+    return ALGORITHMS[algorithm].family == "scan"
 
 
-def latency_at_rate(
+def on_bursts(
     rig: Rig,
     algorithm: str,
     memory_bytes: float,
     split: Split,
     rate: float,
     seconds: float,
-    at_least: int = 1,
-) -> Latency:
-    """Return the latency when `rate` tuples arrive per second, over a run of `seconds`.
+    seed: int,
+) -> Served:
+    """Run a join on bursts of `rate` tuples a second on average, for `seconds` at full size."""
+    times = rig.times if scales(algorithm) else 1.0
+    flow = Flow.bursty(rate, seconds / times, seed, STEP_S / times)
+    return on_flow(rig, algorithm, memory_bytes, split, flow)
 
-    The join gets no tuples before `at_least` have arrived.
+
+def on_flow(
+    rig: Rig,
+    algorithm: str,
+    memory_bytes: float,
+    split: Split,
+    flow: Flow,
+    device: EmulatedDevice | None = None,
+) -> Served:
+    """Run a join on a flow; the times of its points are those in miniature, if the join scales.
+
+    Tuples count that are emitted after the first third of the flow's time. With a device of the
+    rig, other than the join's usual one here, all times are multiplied.
     """
-    device = rig.slow_device(algorithm)
-    operator = rig.new_join(algorithm, memory_bytes, split, device)
-    seen = _Latencies(device)
-    for batch in operator.join(_Steady(rig, device, rate, seconds, at_least)):
-        if device.now_s > seconds:
+    times = rig.times if device is not None or scales(algorithm) else 1.0
+    if device is None:
+        device = rig.device_for(algorithm) if scales(algorithm) else rig.slow_device(algorithm)
+    assert device is not None, "times are read off an emulated device's clock"
+    join = rig.new_join(algorithm, memory_bytes, split, device)
+    settings = rig.evaluate(algorithm, memory_bytes, split).settings
+    at_least = settings.tuples_per_read if isinstance(settings, MeshJoinSettings) else 1
+    alone = ALGORITHMS[algorithm].one_tuple_at_a_time
+    source = _Arriving(rig, device, flow, at_least, one_by_one=alone)
+    end_s = float(flow.times_s[-1])
+    seen = _Seen(source, end_s / 3)
+    for batch in join.join(source):
+        if device.now_s > end_s:
             break
-        seen.note(batch)
-    return seen.late_mean(1.0)
+        seen.note(batch, device.now_s)
+    return seen.result(end_s, times)
 
 
-class _Latencies:
-    """The latency of every tuple that was emitted."""
-
-    def __init__(self, device: EmulatedDevice) -> None:
-        self._device = device
-        self._latencies: list[np.ndarray[tuple[int], np.dtype[np.float64]]] = []
-
-    def note(self, batch: pa.RecordBatch) -> None:
-        self._latencies.append(self._device.now_s - batch.column("price").to_numpy())
-
-    def late_mean(self, times: float) -> Latency:
-        if not self._latencies:
-            return Latency(float("nan"), 0)
-        latencies = np.concatenate(self._latencies)
-        late = latencies[len(latencies) // 2 :]
-        return Latency(float(late.mean()) * times, len(late))
-
-
-class _Punctual:
-    """A stream that always has tuples; each carries the time at which the join took it."""
-
-    def __init__(self, rig: Rig, device: EmulatedDevice) -> None:
-        self._rig, self._device = rig, device
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        row = 0
-        while True:
-            batch = self._rig.stream_rows(row, _BATCH_ROWS)
-            row += batch.num_rows
-            yield _timed(batch, np.full(batch.num_rows, self._device.now_s))
-
-
-class _Steady:
-    """`rate` tuples per second, handed over `at_least` at a time.
+class _Arriving:
+    """A stream whose tuples carry when they arrived and which batch of it they were in.
 
     A join that requests tuples too early gets an empty batch, and may continue with the tuples it
-    has; if it requests again without having read from the device, time passes until enough arrived.
+    has; if it requests again without having read from the device, or needs `at_least` tuples to
+    continue, time passes until these have arrived.
     """
 
     def __init__(
-        self, rig: Rig, device: EmulatedDevice, rate: float, seconds: float, at_least: int
+        self, rig: Rig, device: EmulatedDevice, flow: Flow, at_least: int, *, one_by_one: bool
     ) -> None:
-        self._rig, self._device = rig, device
-        self._rate, self._seconds, self._at_least = rate, seconds, at_least
+        self._rig, self._device, self._flow = rig, device, flow
+        self._one_by_one = one_by_one
+        self._at_least = at_least
+        self.idle_s = 0.0  # time that passed without anything to do
+        self.taken_s: list[float] = []  # when the join took each batch
+        self.idle_before_s: list[float] = []  # `idle_s` at that time
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        row, requested_at = 0, -1.0
-        while self._device.now_s < self._seconds:
+        row, requested_at, end_s = 0, -1.0, float(self._flow.times_s[-1])
+        while self._device.now_s < end_s and row < self._flow.total:
             now = self._device.now_s
-            due = int(self._rate * now) - row
-            if due < self._at_least:
-                if self._at_least > 1 or now == requested_at:  # the join has nothing else to do
-                    self._device.idle((row + self._at_least + 0.5) / self._rate - now)
+            due = self._flow.arrived_by(now) - row
+            needed = min(self._at_least, self._flow.total - row)
+            if due < needed:
+                if needed > 1 or now == requested_at:
+                    self._pass_time(self._flow.times_of(row + needed - 1, 1)[0] - now)
                     continue
                 requested_at = now
                 yield self._rig.stream_rows(row, 0)
                 continue
-            batch = self._rig.stream_rows(row, min(due, max(_BATCH_ROWS, self._at_least)))
-            arrived = (row + 1 + np.arange(batch.num_rows)) / self._rate
+            most = max(self._at_least, min(_MOST_BATCH_ROWS, max(_BATCH_ROWS, due // 4)))
+            most = _FEW_ROWS if self._one_by_one else most
+            batch = self._rig.stream_rows(row, min(due, most))
+            self.taken_s.append(now)
+            self.idle_before_s.append(self.idle_s)
+            arrived = self._flow.times_of(row, batch.num_rows)
             row += batch.num_rows
-            yield _timed(batch, arrived)
+            yield _marked(batch, arrived, len(self.taken_s) - 1)
+
+    def _pass_time(self, seconds: float) -> None:
+        seconds = max(seconds, 1e-9)
+        self._device.idle(seconds)
+        self.idle_s += seconds
 
 
-def _timed(
-    batch: pa.RecordBatch, times: np.ndarray[tuple[int], np.dtype[np.float64]]
-) -> pa.RecordBatch:
-    at = batch.schema.get_field_index("price")
-    columns = [*batch.columns[:at], pa.array(times), *batch.columns[at + 1 :]]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+class _Seen:
+    """Waiting and processing times of the tuples that were emitted after `from_s`."""
+
+    def __init__(self, source: _Arriving, from_s: float) -> None:
+        self._source, self._from_s = source, from_s
+        self._waiting: list[Floats] = []
+        self._latency: list[Floats] = []
+
+    def note(self, batch: pa.RecordBatch, now_s: float) -> None:
+        if now_s < self._from_s or not batch.num_rows:
+            return
+        arrived = batch.column("price").to_numpy()
+        number = batch.column("quantity").to_numpy()
+        taken = np.array(self._source.taken_s)[number]
+        idle = self._source.idle_s - np.array(self._source.idle_before_s)[number]
+        self._waiting.append(taken - arrived + idle)
+        self._latency.append(now_s - arrived)
+
+    def result(self, end_s: float, times: float) -> Served:
+        if not self._latency:
+            return Served(0, 0.0, float("nan"), float("nan"), float("nan"))
+        waiting, latency = np.concatenate(self._waiting), np.concatenate(self._latency)
+        return Served(
+            len(latency),
+            len(latency) / (end_s - self._from_s),
+            float(waiting.mean()) * times,
+            float((latency - waiting).mean()) * times,
+            float(latency.max()) * times,
+        )
+
+
+def _marked(batch: pa.RecordBatch, arrived: Floats, number: int) -> pa.RecordBatch:
+    """Return a batch with arrival times as its prices and its number as its quantities."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns["price"] = pa.array(arrived)
+    columns["quantity"] = pa.array(np.full(batch.num_rows, number, np.int32))
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)

@@ -6,7 +6,7 @@ Settings that all figures share, such as the device, are at its top; others are 
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from semistream.errors import OptionError
 from semistream.lab.claims import Verdict
-from semistream.lab.runner import Judged, Result
+from semistream.lab.runner import Judged, Result, claims_of, counts_of, score
 
 REPORT = "index.html"
 Shared: TypeAlias = Mapping[str, str | None]  # settings that all figures share; None if they differ
@@ -60,17 +60,24 @@ PAPERS: Mapping[str, Paper] = {
     "beyond": Paper("Beyond the papers"),
 }
 MEANINGS: Mapping[Verdict, str] = {
-    Verdict.HOLDS: "The paper’s statement is true here too, with its number.",
-    Verdict.IN_SHAPE: "The direction or the order is the same, but not the number.",
+    Verdict.HOLDS: "The paper’s statement is true here too, its numbers within 25 %.",
+    Verdict.IN_SHAPE: "The order is the same and numbers are within a factor of 2.",
     Verdict.NOT_HERE: "Neither is the same; the reason is given where it is known.",
+    Verdict.NOT_JUDGED: "It is about data that this run did not have.",
 }
 _MINIATURE = """At quick scale figures are made <strong>in miniature</strong>: R, the memory budget
 and the fixed cost of a disk request are all N times smaller than in the paper. A loop then takes
 1/N of the time for 1/N of the tuples, so rates are those of the full size; times are multiplied by
-N, and sizes are given as at full size. With fewer keys, a given share of them has a smaller share
-of a skewed stream, so caches gain a little less than at full size."""
+N, and sizes are given as at full size. Keys are drawn at full size, and N neighbours in rank share
+one row, so a share of R has the same share of a skewed stream as at full size. Bars are confidence
+intervals of 95 % over the seeds; the least favourable verdict of any seed counts."""
 _SCALES = {"quick": "quick: in miniature", "paper": "paper: the full size"}
-_CLASSES = {Verdict.HOLDS: "yes", Verdict.IN_SHAPE: "shape", Verdict.NOT_HERE: "no"}
+_CLASSES = {
+    Verdict.HOLDS: "yes",
+    Verdict.IN_SHAPE: "shape",
+    Verdict.NOT_HERE: "no",
+    Verdict.NOT_JUDGED: "open",
+}
 
 
 def write_report(results: Sequence[Result], out: Path, order: Sequence[str]) -> Path:
@@ -114,7 +121,7 @@ def _settings(result: Result) -> dict[str, str]:
         "Device": result.device,
         "Scale": _SCALES.get(result.scale, result.scale),
         "Machine": result.machine,
-        "Seed": str(result.seed),
+        "Seeds": ", ".join(str(seed) for seed in result.seeds),
         "Version": f"Semistream {result.version}",
     }
 
@@ -129,7 +136,7 @@ def _most_common(texts: Sequence[str]) -> str:
 
 
 def _head(results: Sequence[Result], shared: Shared) -> str:
-    claims = _claims(results)
+    claims, ours = claims_of(results), claims_of(results, ours=True)
     days = sorted(result.made_at[:10] for result in results)
     made = " to ".join(dict.fromkeys((days[0], days[-1])))
     minutes = sum(result.seconds for result in results) / 60
@@ -144,8 +151,9 @@ def _head(results: Sequence[Result], shared: Shared) -> str:
     verdicts = "".join(
         f'<li class="{_CLASSES[verdict]}"><b>{count}</b> of {len(claims)} '
         f"{_label(verdict)}<p>{MEANINGS[verdict]}</p></li>"
-        for verdict, count in _counts(claims).items()
+        for verdict, count in counts_of(claims).items()
     )
+    own = f"<p>Our own claims, counted apart: {score(ours)}.</p>" if ours else ""
     return f"""<header>
 <p class="quiet">Semistream lab</p>
 <h1>The papers’ figures, made again</h1>
@@ -153,6 +161,7 @@ def _head(results: Sequence[Result], shared: Shared) -> str:
 with the paper’s claims about it and whether they hold here too.</p>
 {_bar(claims)}
 <ul class="verdicts">{verdicts}</ul>
+{own}
 <dl>{rows}</dl>
 <p class="miniature">{_MINIATURE}</p>
 </header>"""
@@ -170,7 +179,7 @@ def _contents(paper: str, figures: Sequence[Result]) -> str:
 
 def _section(key: str, figures: Sequence[Result], out: Path, shared: Shared) -> str:
     paper = _paper(key)
-    claims = _claims(figures)
+    claims = [claim for figure in figures for claim in figure.claims]
     source = f"<p><cite>{escape(paper.title)}</cite>, {escape(paper.published)}</p>"
     return f"""<section id="paper-{escape(key)}">
 <div class="paper"><h2>{escape(paper.name)}</h2>
@@ -184,14 +193,15 @@ def _article(figure: Result, out: Path, shared: Shared) -> str:
     is_paper = bool(_paper(figure.paper).title)
     differs = [text for name, text in _settings(figure).items() if shared[name] is None]
     made = " · ".join(escape(text) for text in [*differs, f"made in {figure.seconds:.0f} s"])
-    label = f"Figure {figure.number}" if is_paper else figure.number
+    is_theirs = is_paper and figure.number[0].isdigit()
+    label = f"Figure {figure.number}" if is_theirs else figure.number
     aside = "<b>Note: </b>" if is_paper else ""
     note = f'<p class="note">{aside}{escape(figure.note)}</p>' if figure.note else ""
     return f"""<article id="{escape(figure.name)}">
 <h3><span>{escape(label)}</span> {escape(figure.title)}</h3>
 <img src="{_picture(figure, out)}" alt="{escape(f"Chart: {figure.title}")}">
 {note}
-{_table(figure.claims, "The paper says" if is_paper else "Claim")}
+{_table(figure.claims, "The paper says" if is_theirs else "Claim")}
 <p class="made"><code>{escape(figure.name)}</code> · {made} ·
 <a href="{quote(figure.name)}.csv">data (CSV)</a> · <a href="#contents">contents</a></p>
 </article>
@@ -228,7 +238,7 @@ def _label(verdict: Verdict) -> str:
 
 
 def _dot(figure: Result) -> str:
-    found = [verdict for verdict, count in _counts(figure.claims).items() if count]
+    found = [verdict for verdict, count in counts_of(figure.claims).items() if count]
     kind, text = (_CLASSES[found[-1]], found[-1].value) if found else ("none", "no claims")
     return f'<i class="dot {kind}" role="img" aria-label="{text}" title="{text}"></i>'
 
@@ -236,26 +246,16 @@ def _dot(figure: Result) -> str:
 def _bar(claims: Sequence[Judged]) -> str:
     parts = "".join(
         f'<i class="{_CLASSES[verdict]}" style="flex:{count}"></i>'
-        for verdict, count in _counts(claims).items()
+        for verdict, count in counts_of(claims).items()
         if count
     )
     return f'<div class="bar" role="img" aria-label="{_tally(claims)}">{parts}</div>'
 
 
 def _tally(claims: Sequence[Judged]) -> str:
-    counts = ", ".join(f"{v.value}: {count}" for v, count in _counts(claims).items() if count)
+    counts = ", ".join(f"{v.value}: {count}" for v, count in counts_of(claims).items() if count)
     total = "1 claim" if len(claims) == 1 else f"{len(claims)} claims"
     return f"{total}; {counts}" if claims else "no claims"
-
-
-def _claims(results: Iterable[Result]) -> list[Judged]:
-    return [claim for result in results for claim in result.claims]
-
-
-def _counts(claims: Iterable[Judged]) -> dict[Verdict, int]:
-    """Return how many claims there are of each verdict, the best first."""
-    counts = Counter(claim.verdict for claim in claims)
-    return {verdict: counts[verdict.value] for verdict in Verdict}
 
 
 def _paper(name: str) -> Paper:
@@ -269,6 +269,7 @@ _CSS = """
   --quiet: #98a1aa; --line: #2f343a; --yes: #4cc38a; --shape: #6cb0f5; --no: #f0934a;
   --blend: screen; --flip: invert(1) hue-rotate(180deg); } }
 .yes { --tint: var(--yes); } .shape { --tint: var(--shape); } .no { --tint: var(--no); }
+.open { --tint: var(--quiet); }
 * { box-sizing: border-box; margin: 0; padding: 0; }
 body { margin: 0 auto; max-width: 62rem; padding: 3rem 1.5rem; background: var(--page);
   color: var(--ink); font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -280,7 +281,7 @@ code { font-family: ui-monospace, Menlo, Consolas, monospace; }
 .lede { margin: .75rem 0 1.75rem; max-width: 44rem; font-size: 1.125rem; }
 .bar { display: flex; gap: 2px; height: .75rem; border-radius: 1rem; overflow: hidden; }
 .bar i { background: var(--tint); }
-.verdicts, dl { display: grid; grid-template-columns: repeat(3, 1fr); gap: 1rem 1.5rem;
+.verdicts, dl { display: grid; grid-template-columns: repeat(4, 1fr); gap: 1rem 1.5rem;
   font-size: .9rem; line-height: 1.45; list-style: none; }
 .verdicts { margin: 1rem 0 2rem; color: var(--quiet); }
 .verdicts b { color: var(--tint); font-size: 2.25rem; line-height: 1.3; }

@@ -6,11 +6,11 @@ of reading keys first is switched off; what is compared is the algorithms.
 *In miniature*: R, the budget and what a request costs besides its bytes are all `times` smaller
 than in the paper. A loop is then `times` shorter and serves `times` fewer tuples, so service rates
 are those of the full size; durations are multiplied back. Budgets and sizes are given as they are
-at full size. What does not shrink: a join that shares no read (`inlj`) has a rate that does not
-depend on R's size, so it is measured on the full-size device. In a smaller domain a given share of
-the keys has less of a Zipf-distributed stream, so caches and pinned parts perform a little worse
-than at full size. A page is a `times` larger part of R, and of the budget. Where R has many rows of
-a key, it has `times` fewer.
+at full size. Keys are drawn at full size (`workload/miniature.py`), so any share of R has its share
+of the stream. What does not shrink: a join that shares no read (`inlj`) has a rate that does not
+depend on R's size, so it is measured on the full-size device. A page is a `times` larger part of R,
+and of the budget. Where R has many rows of a key, it has `times` fewer, and its join values are
+those of the smaller domain.
 
 Each output row is checked against its key; if keys are unique, no more tuples may be missing than
 can wait.
@@ -19,11 +19,13 @@ can wait.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from semistream.advice.choice import Advisor
 from semistream.advice.measure import Harness, Measured, Period
@@ -33,7 +35,7 @@ from semistream.budget.rules import EQUAL_PARTS
 from semistream.budget.split import USUAL, Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Conditions, Layout
-from semistream.cost.demand import Demand
+from semistream.cost.demand import MOST_HEAD_KEYS, Demand
 from semistream.cost.factors import CostFactors, IoCurve
 from semistream.cost.models import MODELS
 from semistream.cost.prediction import Prediction
@@ -45,22 +47,25 @@ from semistream.joins.registry import ALGORITHMS, Algorithm, make_operator
 from semistream.joins.streamjoin import JoinTask, StreamJoin
 from semistream.joins.xhybridjoin import XHybridJoin
 from semistream.relation.build import build_relation
-from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.device import BufferPool, EmulatedDevice, Reading
 from semistream.relation.reader import PageReader
 from semistream.relation.relation import Relation
 from semistream.relation.writer import CODE_BYTES
 from semistream.spec import JoinSpec, resolve
 from semistream.workload.base import Workload
+from semistream.workload.miniature import Miniature
 from semistream.workload.synthetic import Synthetic
 
 REAL = "real"
 UNTUNED = "xhybridjoin-equal"  # X-HYBRIDJOIN with both parts of one size, as before its section 6
-_TUNED_AS = {UNTUNED: "xhybridjoin"}  # its model and its record
+POOLED = "inlj-pool"  # INLJ with a buffer pool of the whole budget, as in the first paper
+_RUN_AS = {UNTUNED: "xhybridjoin", POOLED: "inlj"}  # their models and their records
 _STAMP = 0x5EED5EED5EED
 _BATCH_ROWS = 2048
 _FEW_BATCH_ROWS = 64  # for joins that read a page for each tuple
 _PAYLOAD = "payload"
 _MOST_SAMPLED = 1_000_000
+_MANY_LOADS = 1_000
 _MOST_PER_ROW = 30  # tuples for each row of R, for the warm-up, and again to be measured
 
 
@@ -127,6 +132,11 @@ class Rig:
         """The size of a page at full size, `times` that of the real pages."""
         return self.size_bytes / self.page_count
 
+    @property
+    def relation_page_bytes(self) -> float:
+        """The size of a page as it is stored, in miniature."""
+        return self.page_bytes / self.times
+
     def pages_in(self, size_bytes: float) -> int:
         """Return the pages of a disk buffer of a full-size length, at least one."""
         return max(1, round(size_bytes / self.page_bytes))
@@ -140,12 +150,12 @@ class Rig:
 
     def measure_tuned(self, algorithm: str, memory_bytes: float) -> Measured:
         """Return the same at the best split by the cost model."""
-        if algorithm == UNTUNED:
-            # Its parts are of one size, that of HYBRIDJOIN's disk buffer.
-            split = Split(self.tuned("hybridjoin", memory_bytes).settings.pages_per_read)
-        else:
-            split = self.tuned(algorithm, memory_bytes).split
+        split = self.tuned(_record(algorithm).name, memory_bytes).split
         return self.measure(algorithm, memory_bytes, split)
+
+    def tuple_bytes(self, algorithm: str) -> float:
+        """Return the memory of a tuple that waits: the papers' f·v_S and its place in the queue."""
+        return float(self._advisor.sizes(algorithm).tuple_bytes)
 
     def tuned(self, algorithm: str, memory_bytes: float) -> Tuned:
         """Return the best split of a full-size budget by the cost model."""
@@ -178,13 +188,15 @@ class Rig:
     ) -> StreamJoin:
         """Return a join that is ready to run, reading from one of the devices below."""
         relation = self.relation.read_by(_reading(device))
-        return _make_join(algorithm, relation, self.spec, self._budget(memory_bytes), None, split)
+        return make_join(algorithm, relation, self.spec, self._budget(memory_bytes), None, split)
 
-    def device_for(self, algorithm: str) -> EmulatedDevice | None:
+    def device_for(self, algorithm: str, memory_bytes: float = 0.0) -> EmulatedDevice | None:
         """Return the device to measure a rate with: as small as R, or whole for one read each."""
         if self.device == REAL:
             return None
         device = self._device_of_rows()
+        if algorithm == POOLED:
+            device.pool = BufferPool(self._budget(memory_bytes))
         return device if _reads_alone(algorithm) else device.shrunk(self.times)
 
     def slow_device(self, algorithm: str) -> EmulatedDevice:
@@ -250,20 +262,19 @@ class Rig:
             sample = workload.stream_rows(0, min(_MOST_SAMPLED, 4 * reader.row_count))
             demand = demand_in(sample, self.relation, [workload.stream_key], reader)
             return Conditions(layout, demand, factors, POLICY)
-        demand = Demand.zipf(workload.exponent, workload.relation_rows)
-        conditions = Conditions(layout, demand, factors, POLICY)
+        shares = shares_of(workload)
+        conditions = Conditions(layout, _demand_of(workload, shares), factors, POLICY)
         if not workload.by_frequency:
             return conditions
-        shares = np.arange(1, workload.relation_rows + 1) ** -workload.exponent
         by_page = np.add.reduceat(shares, reader.row_bounds[:-1])
         return conditions.with_page_shares(by_page / by_page.sum())
 
     def _measure(self, algorithm: str, memory_bytes: float, split: Split) -> Measured:
         harness = Harness(
-            self.relation.read_by(_reading(self.device_for(algorithm))),
+            self.relation.read_by(_reading(self.device_for(algorithm, memory_bytes))),
             self.spec,
             self.page_count,
-            make=_make_join,
+            make=make_join,
             all_match=self._reader.has_unique_codes,
         )
         measured = harness.measure(
@@ -271,11 +282,21 @@ class Rig:
             self._budget(memory_bytes),
             split,
             self._endless(_FEW_BATCH_ROWS if _reads_alone(algorithm) else _BATCH_ROWS),
-            _period(algorithm, _MOST_PER_ROW * self.relation.row_count),
+            self._period(algorithm, memory_bytes, split),
             _Check(self.workload.stream_key),
         )
         times = 1.0 if _reads_alone(algorithm) else self.times
         return replace(measured, loop_s=measured.loop_s * times)
+
+    def _period(self, algorithm: str, memory_bytes: float, split: Split) -> Period:
+        if algorithm == POOLED:  # until the pool is full
+            pages = self._budget(memory_bytes) / self.relation.size_bytes * self.page_count
+            return Period(inf, inf, most_tuples=256 + 3 * pages)
+        most = _MOST_PER_ROW * self.relation.row_count
+        loads = self.page_count / (split.pages_per_read or self.page_count)
+        if loads >= _MANY_LOADS and _record(algorithm).family == "index":
+            return Period(1.5, 1, most)  # so many loads even out within a cycle
+        return _period(algorithm, most)
 
     def _endless(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the stream in batches; one that ends begins again."""
@@ -329,19 +350,38 @@ def _stamped(keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(codes), payload], schema=schema)
 
 
+def shares_of(workload: Synthetic) -> NDArray[np.float64]:
+    """Return the share of the stream that requests each row, the most requested first."""
+    rows = workload.relation_rows
+    times = workload.times if isinstance(workload, Miniature) else 1.0
+    full = Demand.zipf(workload.exponent, round(rows * times))
+    shares: NDArray[np.float64] = np.diff(full.hit_ratios(np.linspace(0.0, rows * times, rows + 1)))
+    shares /= shares.sum()
+    return shares
+
+
+def _demand_of(workload: Synthetic, shares: NDArray[np.float64]) -> Demand:
+    """Return the demand with these shares: single keys first, then classes of about equal ones."""
+    head, rest = shares[:MOST_HEAD_KEYS], shares[MOST_HEAD_KEYS:]
+    bounds = np.unique(np.geomspace(1, len(rest) + 1, 200).astype(int)) - 1
+    counts = np.diff(bounds).astype(np.float64)
+    tail = np.add.reduceat(rest, bounds[:-1]) / counts if len(rest) else np.zeros(0)
+    return Demand(len(shares), head, tail, counts, workload.exponent)
+
+
 def _reading(device: EmulatedDevice | None) -> Reading:
     return Reading(device, whole_pages=True, as_rows=True, uncached=device is None)
 
 
 def _record(algorithm: str) -> Algorithm:
-    return ALGORITHMS[_TUNED_AS.get(algorithm, algorithm)]
+    return ALGORITHMS[_RUN_AS.get(algorithm, algorithm)]
 
 
 def _reads_alone(algorithm: str) -> bool:
     return _record(algorithm).one_tuple_at_a_time
 
 
-def _make_join(
+def make_join(
     algorithm: str,
     relation: Relation,
     spec: JoinSpec,
@@ -354,6 +394,7 @@ def _make_join(
     if algorithm == UNTUNED:
         task = JoinTask(relation, spec, budget_bytes, partition, split, opened)
         return IndexJoin(task, EQUAL_PARTS, XHybridJoin)
+    algorithm = _record(algorithm).name
     return make_operator(algorithm, relation, spec, budget_bytes, partition, split, opened)
 
 

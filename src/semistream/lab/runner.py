@@ -9,7 +9,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,8 @@ from semistream.lab.figures import Figure, Lab
 from semistream.lab.rig import REAL
 from semistream.version import __version__
 from semistream.workload.files import write_whole
+
+OURS = "ours"  # the source of a claim that no paper makes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Result:
     note: str
     device: str
     scale: str
-    seed: int
+    seeds: tuple[int, ...]
     seconds: float
     made_at: str
     machine: str
@@ -55,7 +58,8 @@ class Result:
     def read(cls, path: Path) -> "Result":
         """Read the result of an earlier run."""
         fields = json.loads(path.read_text())
-        return cls(**{**fields, "claims": tuple(Judged(**claim) for claim in fields["claims"])})
+        claims = tuple(Judged(**claim) for claim in fields["claims"])
+        return cls(**{**fields, "seeds": tuple(fields["seeds"]), "claims": claims})
 
 
 def run_figure(
@@ -63,19 +67,18 @@ def run_figure(
     lab: Lab,
     out: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    seeds: int = 1,
 ) -> Result:
-    """Make one figure and write it; `progress` gets the points done and their total."""
+    """Make one figure and write it; `progress` gets the points done and their total.
+
+    With several seeds, beginning with the lab's own, the table has means and intervals.
+    """
     began = time.perf_counter()
     canvas = new_canvas(figure.name, figure.size)  # fails, if it must, before anything is measured
-    points = figure.points(lab)
-    rows: list[Row] = []
-    progress(0, len(points))
-    for done, point in enumerate(points, 1):
-        made = point()
-        rows.extend([made] if isinstance(made, Mapping) else made)
-        progress(done, len(points))
+    used = tuple(range(lab.seed, lab.seed + (seeds if figure.is_random else 1)))
+    tables = _measure(figure, [lab.with_seed(seed) for seed in used], progress)
     out.mkdir(parents=True, exist_ok=True)
-    Table(rows).write(out / f"{figure.name}.csv")
+    Table.mean_of(tables).write(out / f"{figure.name}.csv")
     table = Table.read(out / f"{figure.name}.csv")
     _draw(canvas, figure, table, lab, out)
     result = Result(
@@ -86,25 +89,51 @@ def run_figure(
         note=figure.note,
         device=figure.medium or described(lab.device),
         scale=lab.scale.name,
-        seed=lab.seed,
+        seeds=used,
         seconds=round(time.perf_counter() - began, 1),
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=machine(),
         version=__version__,
-        claims=judge(figure, table),
+        claims=judge(figure, table, tables),
     )
     text = json.dumps(asdict(result), indent=1) + "\n"
     write_whole(out / f"{figure.name}.json", lambda hidden: hidden.write_text(text))
     return result
 
 
-def judge(figure: Figure, table: Table) -> tuple[Judged, ...]:
-    """Judge all claims about a figure by its table."""
+def _measure(
+    figure: Figure, labs: Sequence[Lab], progress: Callable[[int, int], None]
+) -> list[Table]:
+    """Measure a figure's points, once for each seed."""
+    points = [figure.points(lab) for lab in labs]
+    total, done = sum(len(some) for some in points), 0
+    progress(0, total)
+    tables = []
+    for some in points:
+        rows: list[Row] = []
+        for point in some:
+            made = point()
+            rows.extend([made] if isinstance(made, Mapping) else made)
+            done += 1
+            progress(done, total)
+        tables.append(Table(rows))
+    return tables
+
+
+def judge(figure: Figure, table: Table, by_seed: Sequence[Table] = ()) -> tuple[Judged, ...]:
+    """Judge all claims about a figure; the least favourable verdict of any seed counts.
+
+    The number that is given is that of the table of means.
+    """
     judged = []
     for claim in figure.claims:
         finding: Finding = claim.judge(table)
-        why = "" if finding.verdict is Verdict.HOLDS else claim.why
-        judged.append(Judged(claim.says, claim.source, finding.verdict.value, finding.number, why))
+        verdicts = [finding.verdict, *(claim.judge(other).verdict for other in by_seed)]
+        verdict = max(verdicts, key=list(Verdict).index)
+        differ = "" if len(set(verdicts)) == 1 else "; the seeds differ, the worst counts"
+        why = "" if verdict is Verdict.HOLDS else claim.why
+        number = f"{finding.number}{differ}"
+        judged.append(Judged(claim.says, claim.source, verdict.value, number, why))
     return tuple(judged)
 
 
@@ -126,10 +155,24 @@ def results_in(folder: Path) -> list[Result]:
     return [Result.read(path) for path in paths]
 
 
-def share_that_holds(results: Sequence[Result]) -> tuple[int, int]:
-    """Return how many claims hold, at least in shape, and how many there are."""
-    verdicts = [claim.verdict for result in results for claim in result.claims]
-    return sum(v != Verdict.NOT_HERE for v in verdicts), len(verdicts)
+def claims_of(results: Iterable[Result], *, ours: bool = False) -> list[Judged]:
+    """Return the papers' claims, or our own."""
+    return [claim for r in results for claim in r.claims if (claim.source == OURS) is ours]
+
+
+def counts_of(claims: Iterable[Judged]) -> dict[Verdict, int]:
+    """Return how many claims there are of each verdict, the best first."""
+    counts = Counter(claim.verdict for claim in claims)
+    return {verdict: counts[verdict.value] for verdict in Verdict}
+
+
+def score(claims: Iterable[Judged]) -> str:
+    """Return the verdicts in one line: holds / in shape / not / not judged."""
+    counts = counts_of(claims)
+    return (
+        f"{counts[Verdict.HOLDS]} hold / {counts[Verdict.IN_SHAPE]} in shape / "
+        f"{counts[Verdict.NOT_HERE]} do not / {counts[Verdict.NOT_JUDGED]} not judged"
+    )
 
 
 def _draw(canvas: Canvas, figure: Figure, table: Table, lab: Lab, out: Path) -> None:

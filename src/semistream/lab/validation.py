@@ -372,6 +372,6 @@ def stream_input(bench: Bench, algorithm: str, share: float, exponent: float) ->
         d_n = settings.pinned_pages * rows
         about = (conditions.demand, settings.places, d_n, d_s)
         printed = printed_xhybridjoin.stream_input_as_printed(*about)
-        corrected = printed_xhybridjoin.stream_input(*about)
+        corrected = printed_xhybridjoin.stream_input_of_means(*about)
     about_run = (algorithm, share, exponent)
     return StreamInput(*about_run, printed, corrected, derived, measured.tuples_per_loop)

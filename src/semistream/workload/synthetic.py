@@ -120,20 +120,26 @@ class Synthetic(ChunkedStream):
         rng = np.random.default_rng(self.seed + 2)
         quantity, price = np.ones(batch_rows, np.int32), np.zeros(batch_rows)
         while True:
-            ranks = zipf_ranks(rng, batch_rows, self.relation_rows, exponent)
+            ranks = self.draw_ranks(rng, batch_rows, exponent)
             columns = [self.keys_of(ranks, 0), quantity, price]
             yield pa.RecordBatch.from_arrays([pa.array(c) for c in columns], schema=STREAM)
 
     def stream_chunk(self, number: int) -> pa.RecordBatch:
         """Make one chunk of S."""
         rng = chunk_rng(self.seed, number)
-        ranks = zipf_ranks(rng, CHUNK_ROWS, self.relation_rows, self.exponent)
+        ranks = self.draw_ranks(rng, CHUNK_ROWS, self.exponent)
         columns = [
             self.keys_of(ranks, number * CHUNK_ROWS),
             rng.integers(1, 10, CHUNK_ROWS, dtype=np.int32),
             rng.random(CHUNK_ROWS),
         ]
         return pa.RecordBatch.from_arrays([pa.array(c) for c in columns], schema=STREAM)
+
+    def draw_ranks(
+        self, rng: np.random.Generator, count: int, exponent: float
+    ) -> NDArray[np.int64]:
+        """Draw the popularity ranks of stream rows."""
+        return zipf_ranks(rng, count, self.relation_rows, exponent)
 
     def keys_of(self, ranks: NDArray[np.int64], first: int) -> NDArray[np.int64]:
         """Return the keys of these popularity ranks, for rows `first` and on of the stream."""

@@ -23,7 +23,7 @@ KNEE = Result(
     note="Nothing is measured: equations <1> & 3.",
     device="hdd-papers, emulated: only its own clock counts, computing takes no time",
     scale="quick",
-    seed=7,
+    seeds=(7, 8, 9),
     seconds=12.3,
     made_at="2026-11-16T06:46:16+00:00",
     machine="x86_64, 2 cores, Python 3.11.7",
@@ -135,8 +135,16 @@ def test_verdicts_are_counted_and_a_dot_is_the_least_favourable(tmp_path: Path) 
         for tag, attrs in page.tags
         if tag == "span" and (kind := attrs.get("class") or "").startswith("label")
     ]
-    in_the_head = ["label yes", "label shape", "label no"]
+    in_the_head = ["label yes", "label shape", "label no", "label open"]
     assert labels == [*in_the_head, "label yes", "label shape", "label yes", "label no"]
+
+
+def test_our_own_claims_are_counted_apart(tmp_path: Path) -> None:
+    own = replace(OURS, claims=(Judged("It wins.", "ours", Verdict.NOT_HERE, "1 of 9", ""),))
+    _, page = _write([KNEE, own], tmp_path)
+    assert "1 of 2 holds" in page.text
+    assert "0 of 2 does not hold here" in page.text
+    assert "counted apart: 0 hold / 0 in shape / 1 do not / 0 not judged" in page.text
 
 
 def test_pictures_are_in_the_page(tmp_path: Path) -> None:

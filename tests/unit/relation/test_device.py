@@ -10,7 +10,7 @@ import semistream as ss
 from semistream.embedded import prepare
 from semistream.errors import OptionError
 from semistream.joins.registry import ALGORITHMS, BOUNDS
-from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.device import BufferPool, EmulatedDevice, Reading
 from semistream.relation.disk import Disk
 from semistream.testing import same_rows
 from tests.oracle import duckdb_join
@@ -179,3 +179,22 @@ def test_reading_past_the_page_cache_gives_the_same_rows(
     assert same_rows(found, duckdb_join(stream, table, on="k"))
     assert dropped
     assert all(offset % 4096 == 0 and size > 0 for offset, size in dropped)
+
+
+def test_a_pool_keeps_what_was_read_last() -> None:
+    device = EmulatedDevice("test", seek_s=1.0, bytes_per_s=1e6)
+    device.pool = BufferPool(20)
+    for offset in (0, 10, 0, 20, 0, 10):  # 10 was evicted by 20, since 0 had been used after it
+        device.read("r", offset, 10)
+    assert device.requests == 4
+
+
+def test_one_cost_for_all_requests_and_other_seek_times() -> None:
+    one, two = EmulatedDevice.named("hdd-one-cost"), EmulatedDevice.named("hdd-papers")
+    for device in (one, two):
+        device.read("r", 0, 800)
+        device.read("r", 800, 800)
+    assert one.waited_s == pytest.approx(two.waited_s + 0.008)  # the second continues the first
+    assert EmulatedDevice.named("hdd-papers:seek=2.5ms").seek_s == 0.0025
+    with pytest.raises(OptionError, match="another seek time if it ends in :seek=2ms"):
+        EmulatedDevice.named("hdd-papers:seek=2")

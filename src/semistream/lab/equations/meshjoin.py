@@ -2,6 +2,10 @@
 
 `w` and `b` are real numbers here, as in the papers. Equation numbers are those of `meshjoin.txt`;
 equations 1, 2 and 4 of the second paper are its equations 1, 2 and 3.
+
+Table 1 of `meshjoin.txt` has IO_t for the I/Os per tuple and IO_s for those per second. Equation 4
+and the sentence before it exchange the two: IO_s = b/w is per stream tuple, and IO_t = b/c_loop per
+unit of time. The functions here are named by what they return.
 """
 
 from semistream.cost.demand import falling_root
@@ -38,12 +42,12 @@ def service_rate_for(s: Symbols, memory_bytes: float, b: float) -> float:
 
 
 def pages_per_tuple(w: float, b: float) -> float:
-    """Equation 4: IO_s = b / w, read requests for each stream tuple."""
+    """Equation 4: IO_s = b / w, read requests for each stream tuple (IO_t of table 1)."""
     return b / w
 
 
 def pages_per_second(s: Symbols, w: float, b: float) -> float:
-    """Equation 4: IO_t = b / c_loop, read requests per second."""
+    """Equation 4: IO_t = b / c_loop, read requests per second (IO_s of table 1)."""
     return b / loop_cost(s, w, b)
 
 

@@ -6,6 +6,7 @@ from semistream.lab.claims import Finding, Table, has_peak, rises
 from semistream.lab.rig import UNTUNED
 
 OTHERS = ("meshjoin", "rmeshjoin", "hybridjoin")
+TUNED_MESHJOIN = "meshjoin-tuned"
 EXPONENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -34,7 +35,7 @@ def slightly_ahead(table: Table) -> Finding:
     ]
     return Finding.of(
         f"{min(ratios):.2f} to {max(ratios):.2f} times",
-        holds=min(ratios) > 1,
+        holds=min(ratios) > 1 and max(ratios) <= 1.5,  # slightly
         in_shape=float(np.median(ratios)) > 1 and min(ratios) > 0.95,
     )
 
@@ -42,10 +43,11 @@ def slightly_ahead(table: Table) -> Finding:
 def hybridjoin_share(table: Table) -> Finding:
     """Judge whether HYBRIDJOIN has the stated shares of X-HYBRIDJOIN's rate."""
     shares = table.ratios("rows_millions", "tuples_per_s", "algorithm", "hybridjoin", UNTUNED)
-    return Finding.of(
+    return Finding.of_numbers(
         f"{shares[0]:.0%} of X-HYBRIDJOIN's at 0.5 million rows, {shares[-1]:.0%} at 8 million",
-        holds=abs(shares[0] - 0.7) <= 0.1 and abs(shares[-1] - 0.5) <= 0.1,
-        in_shape=shares[-1] < shares[0] < 1,
+        (shares[0], 0.7),
+        (shares[-1], 0.5),
+        in_order=shares[-1] < shares[0] < 1,
     )
 
 
@@ -80,12 +82,15 @@ def behind_at_zero(table: Table) -> Finding:
 
 def pinned_serve(table: Table) -> Finding:
     """Judge whether the pinned part resolves the stated number of tuples."""
-    found = table.lookup("memory_mb", "tuples_millions")
-    return Finding.of(
+    found = table.lookup("memory_mb", "as_in_the_paper")
+    ours = table.lookup("memory_mb", "tuples_millions")
+    return Finding.of_numbers(
         f"{found[50.0]:.2f} million tuples in 50 MB, {found[250.0]:.2f} million in 250 MB "
-        "(the paper: 0.4 and more than 2)",
-        holds=abs(found[50.0] / 0.4 - 1) <= 0.25 and found[250.0] >= 2,
-        in_shape=found[250.0] >= 3 * found[50.0],
+        f"(the paper: 0.4 and more than 2); with our smaller tuples {ours[50.0]:.2f} and "
+        f"{ours[250.0]:.2f}",
+        (found[50.0], 0.4),
+        (min(found[250.0], 2.0), 2.0),
+        in_order=found[250.0] > found[50.0],
     )
 
 
@@ -106,10 +111,10 @@ def saves_reading(table: Table) -> Finding:
     """Judge whether the pinned part saves about a third of the reading."""
     leads = table.ratios("memory_mb", "tuples_per_s", "algorithm", UNTUNED, "hybridjoin")
     saved = [1 - 1 / lead for lead in leads]
-    return Finding.of(
+    return Finding.of_numbers(
         f"{min(saved):.0%} to {max(saved):.0%} of the disk's time for a tuple",
-        holds=min(saved) >= 0.25 and max(saved) <= 0.45,
-        in_shape=min(saved) >= 0.25,
+        (min(saved), 0.33),
+        (max(saved), 0.33),
     )
 
 
@@ -127,14 +132,16 @@ def rises_fast(table: Table) -> Finding:
 
 
 def close(x: str, table: Table) -> Finding:
-    """Judge whether the model is within 1 % of the measured rates, on average."""
-    ratios = table.ratios(x, "tuples_per_s", "what", "model", "measured")
-    errors = [abs(r - 1) for r in ratios]
-    measured = table.where(what="measured").values("tuples_per_s")
+    """Judge whether the paper's equations are within 1 % of the measured rates, on average."""
+    means = {}
+    for what in ("printed", "corrected", "model"):
+        ratios = table.ratios(x, "tuples_per_s", "what", what, "measured")
+        means[what] = float(np.mean([abs(r - 1) for r in ratios]))
     return Finding.of(
-        f"mean deviation {np.mean(errors):.1%}, worst {max(errors):.1%}",
-        holds=bool(np.mean(errors) <= 0.01) and has_peak(measured),
-        in_shape=bool(np.mean(errors) <= 0.1),
+        f"mean deviation of the paper's equations {means['printed']:.0%}, with equation 9 "
+        f"corrected {means['corrected']:.1%}, of our model {means['model']:.1%}",
+        holds=means["printed"] <= 0.01,
+        in_shape=means["printed"] <= 0.02,
     )
 
 
