@@ -26,6 +26,7 @@ from semistream.budget.rules import RULES
 from semistream.columns import plain_schema, take_rows
 from semistream.conditions.expressions import Columns
 from semistream.joins.candidates import OrderedTuples, bounds_of, pairs
+from semistream.joins.liverows import live_pairs
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.protocols import Rows
 from semistream.joins.rows import Slots
@@ -49,7 +50,7 @@ class ThetaJoin(ScanJoin):
         }
         self._bounds = bounds_of(self._condition, schemas)  # None: all tuples are candidates
 
-    def _match(self) -> Iterator[pa.RecordBatch]:
+    def _match(self, first_row: int) -> Iterator[pa.RecordBatch]:
         """Emit all matches of waiting tuples on the pages that are loaded."""
         with self.stopwatch.phase("probe"):
             slots = self._window.oldest(self._window.count)
@@ -60,6 +61,7 @@ class ThetaJoin(ScanJoin):
         for first in range(0, count, most):
             rows = np.arange(first, min(first + most, count))
             found = self._matches(rows, tuples, ours, most)
+            found = live_pairs(found, self._reader.dead, first_row)
             for matched, matching in self.stopwatch.timed("probe", found):
                 yield from self._emit_matches(matched, matching)
 

@@ -46,7 +46,7 @@ from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
 from semistream.relation.staleness import Staleness
 from semistream.spark.failures import ERROR_COLUMN, text_of, unless_error
-from semistream.spark.following import followed, snapshot_metrics, snapshot_values
+from semistream.spark.following import followed, snapshot_values
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.merging import Merging
 from semistream.spark.metrics import TELEMETRY_COLUMN, JoinClock, counted, observe
