@@ -1,6 +1,7 @@
 """A streaming query of files through `enrich`, for tests."""
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,24 @@ def observed(query: StreamingQuery, name: str) -> list[dict[str, Any]]:
     """Return the metrics of every micro-batch that had rows."""
     batches = [p for p in query.recentProgress if p.numInputRows]
     return [p.observedMetrics[name].asDict() for p in batches]
+
+
+def pausing(
+    row: int, reached: Path, go_on: Path
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a step for `mapInArrow` that waits at a row: it says so by a file, and for a file."""
+
+    def pause(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import time
+
+        for batch in batches:
+            if row in batch["q"].to_pylist():
+                reached.touch()
+                while not go_on.exists():
+                    time.sleep(0.05)
+            yield batch
+
+    return pause
 
 
 def total(metrics: list[dict[str, Any]], counter: str) -> int:

@@ -1,7 +1,7 @@
 """Relations that change while streaming queries run: who reads which snapshot."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,14 @@ import semistream as ss
 from semistream.errors import BuildError, ColumnError, SnapshotPrunedError, StaleRelationError
 from semistream.relation.pins import PINS
 from semistream.testing import nested_loop_join, same_rows
-from tests.spark.pipelines import FILES, PATIENCE_SECONDS, ROWS_PER_FILE, Pipeline, observed
+from tests.spark.pipelines import (
+    FILES,
+    PATIENCE_SECONDS,
+    ROWS_PER_FILE,
+    Pipeline,
+    observed,
+    pausing,
+)
 
 
 @pytest.fixture
@@ -116,16 +123,7 @@ def test_a_repeated_micro_batch_reads_what_it_first_read(
     reached, go_on = tmp_path / "reached", tmp_path / "go_on"
     middle = ROWS_PER_FILE + 17
 
-    def pause(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import time
-
-        for batch in batches:
-            if middle in batch["q"].to_pylist():
-                reached.touch()
-                while not go_on.exists():
-                    time.sleep(0.05)
-            yield batch
-
+    pause = pausing(middle, reached, go_on)
     enriched = ss.enrich(pipeline.source(), relation)
     query = pipeline.start(enriched.mapInArrow(pause, enriched.schema))
     wait_for(reached.exists, query)  # the second micro-batch has begun

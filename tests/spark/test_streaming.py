@@ -22,6 +22,7 @@ from tests.spark.pipelines import (
     ROWS_PER_FILE,
     Pipeline,
     observed,
+    pausing,
     total,
 )
 
@@ -110,16 +111,7 @@ def test_a_stop_in_a_micro_batch_loses_and_doubles_nothing(
     reached, go_on = tmp_path / "reached", tmp_path / "go_on"
     middle = ROWS_PER_FILE + 17
 
-    def pause(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import time
-
-        for batch in batches:
-            if middle in batch["q"].to_pylist():
-                reached.touch()
-                while not go_on.exists():
-                    time.sleep(0.05)
-            yield batch
-
+    pause = pausing(middle, reached, go_on)
     enriched = ss.enrich(pipeline.source(), relation)
     query = pipeline.start(enriched.mapInArrow(pause, enriched.schema))
     wait_for(reached.exists, query)

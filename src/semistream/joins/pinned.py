@@ -171,5 +171,5 @@ class PinnedPages:
 
 def _most_frequent(reader: PageReader, places: int) -> NDArray[np.int64]:
     """Return the first hot pages of all partitions, if R is ordered by frequency."""
-    hot = reader.frequent_pages()
+    hot = np.unique(reader.hot_pages).astype(np.int64)
     return hot[np.argsort(reader.places_in_partition(hot), kind="stable")][:places]

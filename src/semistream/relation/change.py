@@ -57,7 +57,7 @@ def refresh_options(current: Relation, source: Any, sample: Any = None) -> Build
 def _hot_keys(current: Relation) -> HotKeys:
     reader = current.reader([])
     try:
-        return reader.hot_keys()
+        return HotKeys.from_index(reader.hot_codes, reader.hot_pages)
     finally:
         reader.close()
 

@@ -52,6 +52,11 @@ class HotKeys:
         """Return no hot keys."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
+    @classmethod
+    def from_index(cls, codes: NDArray[np.int64], pages: NDArray[np.int32]) -> "HotKeys":
+        """Return the keys of a hot index, ranked by their pages."""
+        return cls(codes, pages.astype(np.int64))
+
     def holds(self, codes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which of some codes are hot."""
         return find(self.codes, codes) >= 0

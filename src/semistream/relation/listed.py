@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.relation.deltas import CodePages, copy_bits, dead_bits, delta_path, index_of
-from semistream.relation.hot import HotKeys, find
+from semistream.relation.hot import find
 from semistream.relation.layout import Delta, PartitionInfo, snapshot_path
 from semistream.relation.pagetable import StoredColumns, dead_bytes
 from semistream.relation.storage import Store
@@ -59,10 +59,6 @@ class Listed:
     def index_bytes(self, code_range: tuple[int, int]) -> int:
         """Return the most bytes of what `merged` returns."""
         return self.most_codes * CodePages.entry_bytes(*code_range, self._page_count)
-
-    def hot_keys(self) -> HotKeys:
-        """Return the hot keys, ranked by their pages."""
-        return HotKeys(self.hot_codes, self.hot_pages.astype(np.int64))
 
     def read_dead(self) -> NDArray[np.uint8]:
         """Return a bit for each row, whether it is dead; nothing if none is."""

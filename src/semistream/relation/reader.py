@@ -29,7 +29,6 @@ from semistream.errors import CorruptRelationError, SemistreamError
 from semistream.relation.deltas import CodePages
 from semistream.relation.device import Reading
 from semistream.relation.failures import reading_failed
-from semistream.relation.hot import HotKeys
 from semistream.relation.layout import Manifest, PartitionInfo, part_names
 from semistream.relation.leases import hold_for_reading
 from semistream.relation.listed import Listed
@@ -138,10 +137,6 @@ class PageReader:
         """Return the codes on hot and delta pages with their pages; read and merged anew."""
         return self._listed.merged(self.code_range)
 
-    def hot_keys(self) -> HotKeys:
-        """Return the keys that were hot when the base was written, ranked by their pages."""
-        return self._listed.hot_keys()
-
     @property
     def listed_count(self) -> int:
         """How many codes `listed_codes` returns at most."""
@@ -151,14 +146,6 @@ class PageReader:
     def listed_bytes(self) -> int:
         """The most bytes of what `listed_codes` returns."""
         return self._listed.index_bytes(self.code_range)
-
-    def frequent_pages(self) -> NDArray[np.int64]:
-        """Return the hot pages of all partitions, the most frequent of each first."""
-        pages = [
-            np.arange(at, at + info.hot_pages)
-            for at, info in zip(self._listed.starts, self._partitions, strict=True)
-        ]
-        return np.concatenate([np.zeros(0, np.int64), *pages])
 
     def partition_page_bounds(self) -> NDArray[np.int64]:
         """Return each partition's first and last (exclusive) clustered page; equal without any."""

@@ -44,7 +44,8 @@ class Relation:
     location: str  # a path or a URI, as given to `open`
     manifest: Manifest  # what the snapshot consists of
     reading: Reading = field(default_factory=Reading)  # how pages are read
-    is_fixed: bool = False  # opened at a named snapshot, which streaming queries keep to
+    # Whether it was opened at a named snapshot, which streaming queries then keep to.
+    is_fixed: bool = field(default=False, compare=False)
 
     @classmethod
     def open(

@@ -223,9 +223,10 @@ class _Partition:
 
     def fold(self, codes: Codes, batches: list[pa.RecordBatch]) -> PartitionInfo:
         """Write the partition anew, with some more rows and without dead ones."""
-        info, hot = self._info, self._reader.hot_keys()
+        info, reader = self._info, self._reader
+        hot = HotKeys.from_index(reader.hot_codes, reader.hot_pages)
         all_codes, extra = [codes], list(batches)
-        for first, last in ((0, info.hot_pages), (info.page_count, self._reader.page_count)):
+        for first, last in ((0, info.hot_pages), (info.page_count, reader.page_count)):
             for more, batch in self._live(first, last):
                 all_codes.append(more)
                 extra.append(batch)

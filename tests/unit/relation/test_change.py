@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_segments_stay_few_and_are_folded_in(relation: ss.Relation) -> None:
     for i in range(30):
         new = new.upsert(rows([2 * i, 2 * i + 1], f"new {i}"))
         sizes = [[s.row_count for s in p.segments[1:]] for p in new.manifest.partitions]
-        assert all(a > b for part in sizes for a, b in zip(part, part[1:], strict=False))
+        assert all(a > b for part in sizes for a, b in pairwise(part))
         assert all(len(part) <= 6 for part in sizes)
     assert new.delta_share > 0
     many = new.upsert(rows(range(0, ROWS, 3), "many"))  # more than FOLD_SHARE of each partition

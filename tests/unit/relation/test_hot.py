@@ -607,7 +607,7 @@ def test_only_relations_by_frequency_have_the_new_format(relation: ss.Relation) 
         *("most_duplicates", "first_code", "last_code", "squared_loads", "page_table_checksum"),
     }
     assert all(set(info) == known_to_version_1 for info in body["partitions"])
-    new = {"hot_pages", "hot_index_checksum"}
+    new = {"hot_pages", "hot_index_checksum", "home", "delta"}
     assert set(asdict(by_key.manifest.partitions[0])) == known_to_version_1 | new
 
 
