@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import semistream as ss
 from semistream.errors import ColumnError, OptionError
-from semistream.spark.maintain import Fold
+from semistream.relation import change
+from semistream.spark.maintaining import Fold
 from semistream.testing import same_rows
 
 MESSAGE = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64())])
@@ -198,20 +199,17 @@ def test_a_refresh_keeps_what_was_folded(topic: Topic) -> None:
 
 
 def test_another_writer_may_be_faster(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    from semistream.spark import maintain
-
-    slow, other = maintain.change.upsert, topic.relation
-    tries = []
+    slow, tries = change.upsert, []
 
     def upsert(current: Any, *about: Any, **options: Any) -> Any:
-        if not tries:
-            other.upsert(pa.table({"k": [3], "name": ["other"], "price": [3.0]}))
         tries.append(current.snapshot)
+        if len(tries) == 1:
+            topic.relation.upsert(pa.table({"k": [3], "name": ["other"], "price": [3.0]}))
         return slow(current, *about, **options)
 
     fold = Fold(topic.relation.location, "", 0)
     fold._stream = "s"
-    monkeypatch.setattr(maintain.change, "upsert", upsert)
+    monkeypatch.setattr(change, "upsert", upsert)
     rows = pa.table({"k": [1], "name": ["A"], "price": [1.0], "__semistream_deleted": [False]})
     fold.apply(rows, 0)
     assert len(tries) == 3  # the other's own, one that lost, one that won
@@ -219,7 +217,9 @@ def test_another_writer_may_be_faster(topic: Topic, monkeypatch: pytest.MonkeyPa
     assert (names[1], names[3]) == ("A", "other")
 
 
-def test_changes_are_compacted_now_and_then(topic: Topic) -> None:
+def test_changes_are_compacted_now_and_then(spark: SparkSession, tmp_path: Path) -> None:
+    many = pa.table({"k": range(2_000), "name": ["x"] * 2_000, "price": [0.5] * 2_000})
+    topic = Topic(spark, tmp_path, many)
     for i in range(4):
         topic.send([(b"1", json.dumps({"name": f"n{i}"}).encode())])
     topic.maintain(format="key-value", compact_every=2)

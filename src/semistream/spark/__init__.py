@@ -1,7 +1,7 @@
 """Semistream on Spark. The only package that imports pyspark."""
 
 from semistream.spark.enrichment import enrich, enrich_with
-from semistream.spark.maintain import maintain
+from semistream.spark.maintaining import maintain
 from semistream.spark.workers import configure_spark
 from semistream.spark.workloads import register_workloads, workload_relation
 
