@@ -172,8 +172,6 @@ def _folded_feed(feed: pa.Table, key: Sequence[str]) -> pa.Table:
     feed = feed.filter(pc.not_equal(kind, "update_preimage"))
     is_new = pc.cast(pc.invert(feed.column(DELETED)), pa.int8())
     numbered = feed.append_column(_POSITION, is_new)
-    rows = pc.sort_indices(
-        numbered, [("_commit_version", "ascending"), (_POSITION, "ascending")]
-    )
+    rows = pc.sort_indices(numbered, [("_commit_version", "ascending"), (_POSITION, "ascending")])
     hidden = ["_change_type", "_commit_version", "_commit_timestamp"]
     return last_changes(feed.take(rows).drop_columns(hidden), key)

@@ -26,7 +26,9 @@ def table(database: Filled) -> pa.Table:
         {
             "k": [3 * i for i in range(ROWS)],
             "name": [None if i % 9 == 0 else f"näme, {i}" for i in range(ROWS)],
-            "changed_at": [t.isoformat(" ") for t in at] if database.kind == "sqlite" else pa.array(at, pa.timestamp("us")),
+            "changed_at": [t.isoformat(" ") for t in at]
+            if database.kind == "sqlite"
+            else pa.array(at, pa.timestamp("us")),
             "gone": [i % 2 for i in range(ROWS)],
         }
     )

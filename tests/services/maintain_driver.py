@@ -2,19 +2,18 @@
 
 import sys
 
-from pyspark.sql import SparkSession
-
 import semistream as ss
+from tests.services.session import session
 
 
-def main(jars: str, address: str, topic: str, relation: str, checkpoint: str) -> None:
-    builder = SparkSession.Builder().master("local[2]").config("spark.jars", jars)
-    builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
-    spark = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+def main(jars: str, address: str, topic: str, relation: str, folder: str) -> None:
+    spark = session(jars, folder)
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", address)
     source = source.option("subscribe", topic).option("startingOffsets", "earliest")
     changes = source.option("maxOffsetsPerTrigger", 40).load()
-    query = ss.maintain(changes, relation, checkpoint=checkpoint, trigger="available now")
+    query = ss.maintain(
+        changes, relation, checkpoint=f"{folder}/checkpoint", trigger="available now"
+    )
     query.awaitTermination()
     print(len([p for p in query.recentProgress if p.numInputRows]))
     spark.stop()

@@ -77,7 +77,7 @@ def test_a_topic_of_changes_keeps_a_relation_up_to_date(
             else:
                 expected[k] = after["v"]
         producer.flush()
-        about = [source, server, "changes", relation.location, str(tmp_path / "checkpoint")]
+        about = [source, server, "changes", relation.location, str(tmp_path)]
         driver = str(DRIVER.with_name("maintain_driver.py"))
         assert int(run_driver(driver, *about, env=environment())) > 1  # micro-batches
         keys = pa.table({"k": range(100)})

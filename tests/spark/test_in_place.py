@@ -48,6 +48,10 @@ def test_a_streaming_query_sees_changes_of_the_table(pipeline: Pipeline, url: st
     before = pipeline.written().num_rows
     pipeline.arrive(range(3, 4))
     pipeline.run(joined)
-    late = {v for q, v in zip(*(pipeline.written()[n].to_pylist() for n in ("q", "v")), strict=True) if q >= 360}
+    late = {
+        v
+        for q, v in zip(*(pipeline.written()[n].to_pylist() for n in ("q", "v")), strict=True)
+        if q >= 360
+    }
     assert pipeline.written().num_rows == before + 120
     assert late == {None, "new"}

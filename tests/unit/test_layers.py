@@ -29,7 +29,9 @@ joins/       the operators                      budget/ spec relation/
 cost/        predictions                        budget/
 budget/      sizes, splits, settings            spec relation/
 spec         a join, with all names resolved    relation/
+databases/   R in a database, read in place     relation/
 relation/    R on disk                          -
+tables       Delta and Iceberg tables           -
 workload/    generated relations and streams    -
 errors extras units arrowtypes columns keys memory jit plain sources testing version
 """

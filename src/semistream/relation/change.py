@@ -119,9 +119,7 @@ def _change(draft: Draft, base: Manifest, index: int, rows: pa.Table) -> Changed
 def changes_of(base: Manifest, batches: list[pa.RecordBatch]) -> Changes:
     """Return the changes of a partition from rows whose last column marks deletions."""
     marks = [batch.column(batch.num_columns - 1) for batch in batches]
-    rows = [
-        pa.RecordBatch.from_arrays(batch.columns[:-1], schema=base.schema) for batch in batches
-    ]
+    rows = [pa.RecordBatch.from_arrays(batch.columns[:-1], schema=base.schema) for batch in batches]
     codes = np.concatenate([key_codes(base, batch)[0] for batch in rows])
     deleted = np.concatenate([mark.to_numpy(zero_copy_only=False) for mark in marks])
     return Changes(codes, rows, deleted.astype(np.bool_))

@@ -42,9 +42,7 @@ def read_history(store: Store) -> list[Recorded]:
     ]
 
 
-def snapshot_as_of(
-    store: Store, where: str, snapshot: str | None, as_of: str | datetime
-) -> str:
+def snapshot_as_of(store: Store, where: str, snapshot: str | None, as_of: str | datetime) -> str:
     """Return the id of the snapshot that was current at a time."""
     if snapshot is not None:
         raise OptionError("give either snapshot=… or as_of=…, not both")

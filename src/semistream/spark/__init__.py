@@ -5,4 +5,11 @@ from semistream.spark.maintaining import maintain
 from semistream.spark.workers import configure_spark
 from semistream.spark.workloads import register_workloads, workload_relation
 
-__all__ = ["configure_spark", "enrich", "enrich_with", "maintain", "register_workloads", "workload_relation"]
+__all__ = [
+    "configure_spark",
+    "enrich",
+    "enrich_with",
+    "maintain",
+    "register_workloads",
+    "workload_relation",
+]
