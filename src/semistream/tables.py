@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from semistream.columns import plain_schema
 from semistream.errors import ColumnError, OptionError, did_you_mean
 from semistream.extras import needs_extra
 
 DELETED = "_deleted"  # the column that marks deletions in what this module returns
 _POSITION = "__semistream_position"
+_SHORT = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def delta_table(
     def read() -> pa.RecordBatchReader:
         dataset = _delta(where, version, options).to_pyarrow_dataset()
         wanted = None if columns is None else list(columns)
-        return dataset.scanner(columns=wanted).to_reader()
+        return _plain(dataset.scanner(columns=wanted).to_reader())
 
     return Rows(where, read)
 
@@ -88,7 +90,7 @@ def delta_changes(
             fields = [pa.field(f.name, f.type) for f in pa.schema(table.schema().to_arrow())]
             return pa.schema([*fields, pa.field(DELETED, pa.bool_())]).empty_table().to_reader()
         feed = table.load_cdf(starting_version=since + 1, ending_version=until)
-        changes = _folded_feed(pa.table(feed), keys)
+        changes = _folded_feed(pa.table(_plain(pa.RecordBatchReader.from_stream(feed))), keys)
         return changes.select([*columns, DELETED] if columns else changes.column_names).to_reader()
 
     return Rows(where, read)
@@ -116,7 +118,7 @@ def iceberg_table(
     def read() -> pa.RecordBatchReader:
         fields = ("*",) if columns is None else tuple(columns)
         scan = opened.scan(selected_fields=fields, snapshot_id=snapshot)
-        return scan.to_arrow_batch_reader()
+        return _plain(scan.to_arrow_batch_reader())
 
     return Rows(str(table), read)
 
@@ -143,6 +145,14 @@ def last_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
     return changes.take(pa.array(rows))
 
 
+def _plain(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return the same rows with texts and binaries in one form, whichever a library prefers."""
+    fields = [f.with_type(_SHORT.get(f.type, f.type)) for f in plain_schema(reader.schema)]
+    schema = pa.schema(fields)
+    batches = (batch.cast(schema) for batch in reader)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
 def _delta(where: str, version: int | None, options: Mapping[str, str] | None) -> Any:
     with needs_extra("delta", "a Delta table"):
         from deltalake import DeltaTable
@@ -162,8 +172,6 @@ def _folded_feed(feed: pa.Table, key: Sequence[str]) -> pa.Table:
     feed = feed.filter(pc.not_equal(kind, "update_preimage"))
     is_new = pc.cast(pc.invert(feed.column(DELETED)), pa.int8())
     numbered = feed.append_column(_POSITION, is_new)
-    rows = pc.sort_indices(
-        numbered, [("_commit_version", "ascending"), (_POSITION, "ascending")]
-    )
+    rows = pc.sort_indices(numbered, [("_commit_version", "ascending"), (_POSITION, "ascending")])
     hidden = ["_change_type", "_commit_version", "_commit_timestamp"]
     return last_changes(feed.take(rows).drop_columns(hidden), key)

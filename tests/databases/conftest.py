@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.databases.fill import Filled, file_url, password_for
-from tests.services.databases import mariadb, postgresql
+from tests.databases.fill import Filled, file_url
+from tests.services.databases import PASSWORD, mariadb, postgresql
+from tests.spark.conftest import spark  # noqa: F401 - one session, for the tests that need one
 
 KINDS = ("postgresql", "mariadb", "sqlite", "duckdb")
 
@@ -20,5 +21,14 @@ def database(
         yield Filled(file_url(request.param, folder))
         return
     run = postgresql if request.param == "postgresql" else mariadb
-    with run(folder) as server, password_for(server):
+    with run(folder) as server:
         yield Filled(server.url)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _passwords() -> Iterator[None]:
+    """Let drivers, also those in Spark's workers, find both servers' password."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPASSWORD", PASSWORD)
+        patch.setenv("MYSQL_PWD", PASSWORD)
+        yield

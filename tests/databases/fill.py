@@ -1,9 +1,8 @@
 """Puts an Arrow table into each kind of database."""
 
-import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,10 +10,9 @@ from urllib.parse import urlsplit
 import duckdb
 import pyarrow as pa
 import pymysql
-import pytest
 from adbc_driver_postgresql import dbapi as postgresql
 
-from tests.services.databases import PASSWORD, Server
+from tests.services.databases import PASSWORD
 
 _MARIADB = {
     pa.int64(): "BIGINT",
@@ -49,7 +47,7 @@ class Filled:
         if self.kind == "duckdb":
             types = _POSTGRESQL | {pa.float64(): "DOUBLE", pa.binary(): "BLOB"}
         columns = ", ".join(f"{f.name} {types[f.type]}" for f in rows.schema)
-        collated = ['%s COLLATE "C"' % k if self._is_text(rows, k) else k for k in key]
+        collated = [f'{k} COLLATE "C"' if self._is_text(rows, k) else k for k in key]
         how = "UNIQUE INDEX" if unique else "INDEX"
         self.run(f"CREATE TABLE {name} ({columns})", (), rows, name)
         if self.kind != "duckdb":
@@ -76,13 +74,13 @@ class Filled:
             cursor = connection.cursor()
             cursor.execute(sql, *([tuple(values)] if values else []))
             if rows is not None and rows.num_rows:
-                mark = {"postgresql": "$%d", "mysql": "%%s"}.get(self.kind, "?")
+                mark = "%s" if self.kind == "mysql" else "?"
                 if self.kind == "postgresql":
                     cursor.adbc_ingest(f"{name}_", rows, mode="replace")
                     cursor.execute(f"INSERT INTO {name} SELECT * FROM {name}_")
                     cursor.execute(f"DROP TABLE {name}_")
                 else:
-                    marks = ", ".join([mark.replace("%%", "%")] * rows.num_columns)
+                    marks = ", ".join([mark] * rows.num_columns)
                     listed = list(zip(*(c.to_pylist() for c in rows.columns), strict=True))
                     cursor.executemany(f"INSERT INTO {name} VALUES ({marks})", listed)
             cursor.close()
@@ -103,14 +101,6 @@ class Filled:
             password=PASSWORD,
             database=parts.path[1:],
         )
-
-
-@contextmanager
-def password_for(server: Server) -> Iterator[None]:
-    """Let drivers find the server's password in the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(os.environ, server.variable, PASSWORD)
-        yield
 
 
 def file_url(kind: str, folder: Path) -> str:

@@ -37,7 +37,6 @@ class Server:
     """A server that runs."""
 
     url: str  # without a password
-    variable: str  # of the environment that has the password
 
 
 @contextmanager
@@ -60,7 +59,7 @@ def postgresql(folder: Path) -> Iterator[Server]:
     command = [*_not_as_root(), programs / "postgres", "-D", data, *options]
     with service(list(map(str, command)), log, environment()) as process:
         wait_until_listening(process, port, log)
-        yield Server(f"postgresql://{USER}@127.0.0.1:{port}/postgres", "PGPASSWORD")
+        yield Server(f"postgresql://{USER}@127.0.0.1:{port}/postgres")
 
 
 @contextmanager
@@ -91,7 +90,7 @@ def mariadb(folder: Path) -> Iterator[Server]:
     ) as process:
         wait_until_listening(process, port, log)
         first.unlink()
-        yield Server(f"mysql://{USER}@127.0.0.1:{port}/{DATABASE}", "MYSQL_PWD")
+        yield Server(f"mysql://{USER}@127.0.0.1:{port}/{DATABASE}")
 
 
 def _postgresql_programs() -> Path:

@@ -3,26 +3,14 @@
 import json
 import sys
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import semistream as ss
+from tests.services.session import session
 
 
 def main(jars: str, address: str, topic: str, schema: str, relation: str, folder: str) -> None:
-    builder = SparkSession.Builder().master("local[2]").appName("kafka")
-    settings = {
-        "spark.jars": jars,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.local.dir": f"{folder}/local",
-        "spark.log.level": "ERROR",
-        "spark.sql.warehouse.dir": f"{folder}/warehouse",
-        "spark.ui.enabled": "false",
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = session(jars, folder)
     source = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", address)

@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
 
 import semistream as ss
 from semistream.cli.main import main
@@ -53,3 +55,33 @@ def test_a_topic_is_joined_by_spark(server: str, jars: Path, tmp_path: Path) -> 
     sales = pa.Table.from_batches([workload.stream_rows(0, ROWS)])
     expected = with_spark_types(duckdb_join(sales, products, on="k"))
     assert same_rows(pq.read_table(tmp_path / "out"), expected)
+
+
+def test_a_topic_of_changes_keeps_a_relation_up_to_date(
+    server: str, jars: Path, tmp_path: Path
+) -> None:
+    products = pa.table({"k": range(50), "v": [f"v{i}" for i in range(50)]})
+    relation = ss.build_relation(products, tmp_path / "products.rel", key="k", partitions=2)
+    expected = dict(zip(*(c.to_pylist() for c in products.columns), strict=True))
+    producer = Producer({"bootstrap.servers": server})
+    rng = np.random.default_rng(5)
+    source = ",".join(str(jar) for jar in (jars / "source").iterdir())
+    for run in range(2):  # the second run goes on from the checkpoint
+        for i, k in enumerate(rng.integers(0, 80, 100).tolist()):
+            after = None if i % 4 == 0 else {"k": k, "v": f"run {run}, change {i}"}
+            event = {"before": {"k": k}, "after": after, "op": "d" if after is None else "u"}
+            producer.produce("changes", json.dumps(event), json.dumps({"k": k}))
+            if after is None:
+                expected.pop(k, None)
+                producer.produce("changes", None, json.dumps({"k": k}))
+            else:
+                expected[k] = after["v"]
+        producer.flush()
+        about = [source, server, "changes", relation.location, str(tmp_path)]
+        driver = str(DRIVER.with_name("maintain_driver.py"))
+        assert int(run_driver(driver, *about, env=environment())) > 1  # micro-batches
+        keys = pa.table({"k": range(100)})
+        now = ss.Relation.open(relation.location)
+        found = pa.Table.from_batches(list(ss.join(keys, now, how="inner")))
+        stored = pa.table({"k": list(expected), "v": list(expected.values())})
+        assert same_rows(found, stored)

@@ -20,11 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import semistream as ss
 from semistream.errors import ColumnError, OptionError
-from semistream.spark.maintain import Fold
+from semistream.relation import change
+from semistream.spark.maintaining import Fold
 from semistream.testing import same_rows
 
 MESSAGE = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64())])
-PRODUCTS = pa.table({"k": [1, 2, 3, 4], "name": ["a", "b", "c", None], "price": [1.5, 2.5, None, 4.5]})
+PRODUCTS = pa.table(
+    {"k": [1, 2, 3, 4], "name": ["a", "b", "c", None], "price": [1.5, 2.5, None, 4.5]}
+)
 Change = tuple[int, dict[str, Any] | None]
 
 
@@ -65,8 +68,7 @@ def _rows(location: Path) -> pa.Table:
     """Return all rows of a relation, by a join with its keys."""
     relation = ss.Relation.open(location)
     keys = pa.table({"k": pa.array(range(-50, 200), pa.int64())})
-    joined = pa.Table.from_batches(list(ss.join(keys, relation, how="inner", memory="20MB")))
-    return joined
+    return pa.Table.from_batches(list(ss.join(keys, relation, how="inner", memory="20MB")))
 
 
 def _debezium(op: str, before: Any, after: Any, wrapped: bool = False) -> bytes:
@@ -99,15 +101,21 @@ def test_debezium(topic: Topic) -> None:
         ]
     )
     topic.maintain()
-    expected = pa.table({"k": [1, 3, 4, 7], "name": ["A", "again", None, None], "price": [9.5, None, 4.5, 7.0]})
+    expected = pa.table(
+        {"k": [1, 3, 4, 7], "name": ["A", "again", None, None], "price": [9.5, None, 4.5, 7.0]}
+    )
     assert same_rows(topic.rows(), expected)
     assert len(topic.relation.snapshots()) == 3
 
 
 def test_key_and_value(topic: Topic) -> None:
-    topic.send([(b"1", b'{"name": "A", "price": 1}'), (b"2", None), (b'{"k": 5}', b'{"name": "e"}')])
+    topic.send(
+        [(b"1", b'{"name": "A", "price": 1}'), (b"2", None), (b'{"k": 5}', b'{"name": "e"}')]
+    )
     topic.maintain(format="key-value")
-    expected = pa.table({"k": [1, 3, 4, 5], "name": ["A", "c", None, "e"], "price": [1.0, None, 4.5, None]})
+    expected = pa.table(
+        {"k": [1, 3, 4, 5], "name": ["A", "c", None, "e"], "price": [1.0, None, 4.5, None]}
+    )
     assert same_rows(topic.rows(), expected)
 
 
@@ -128,7 +136,9 @@ def test_rows(spark: SparkSession, tmp_path: Path) -> None:
     about = {"checkpoint": tmp_path / "c", "trigger": "available now", "format": "rows"}
     query = ss.maintain(stream, topic.relation, deletes="gone", order="version", **about)
     query.awaitTermination(120)
-    expected = pa.table({"k": [1, 3, 4, 9], "name": ["new", "c", None, "n"], "price": [1.0, None, 4.5, 9.0]})
+    expected = pa.table(
+        {"k": [1, 3, 4, 9], "name": ["new", "c", None, "n"], "price": [1.0, None, 4.5, 9.0]}
+    )
     assert same_rows(topic.rows(), expected)
     with pytest.raises(ColumnError, match="no column 'dead'"):
         ss.maintain(stream, topic.relation, deletes="dead", **about)
@@ -166,7 +176,9 @@ def test_every_type_of_a_message(spark: SparkSession, tmp_path: Path) -> None:
         (_debezium("u", None, {"k": 1, "name": "__debezium_unavailable_value"}), "'name' cannot"),
     ],
 )
-def test_a_message_that_does_not_fit_ends_the_query(topic: Topic, message: bytes, problem: str) -> None:
+def test_a_message_that_does_not_fit_ends_the_query(
+    topic: Topic, message: bytes, problem: str
+) -> None:
     topic.send([(b"{}", message)])
     with pytest.raises(StreamingQueryException, match=problem):
         topic.maintain()
@@ -183,7 +195,9 @@ def test_a_replayed_micro_batch_is_applied_once(topic: Topic) -> None:
     changed = changed.compact()
     topic.send([(b"2", b'{"name": "second"}')])
     topic.maintain(format="key-value")
-    names = dict(zip(*(c.to_pylist() for c in topic.rows().select(["k", "name"]).columns), strict=True))
+    names = dict(
+        zip(*(c.to_pylist() for c in topic.rows().select(["k", "name"]).columns), strict=True)
+    )
     assert names[1] == "by hand"  # the replayed batch did not change it back
     assert names[2] == "second"
     (batches,) = [dict(ss.Relation.open(topic.relation.location).manifest.folded)]
@@ -198,28 +212,29 @@ def test_a_refresh_keeps_what_was_folded(topic: Topic) -> None:
 
 
 def test_another_writer_may_be_faster(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    from semistream.spark import maintain
-
-    slow, other = maintain.change.upsert, topic.relation
-    tries = []
+    slow, tries = change.upsert, []
 
     def upsert(current: Any, *about: Any, **options: Any) -> Any:
-        if not tries:
-            other.upsert(pa.table({"k": [3], "name": ["other"], "price": [3.0]}))
         tries.append(current.snapshot)
+        if len(tries) == 1:
+            topic.relation.upsert(pa.table({"k": [3], "name": ["other"], "price": [3.0]}))
         return slow(current, *about, **options)
 
     fold = Fold(topic.relation.location, "", 0)
     fold._stream = "s"
-    monkeypatch.setattr(maintain.change, "upsert", upsert)
+    monkeypatch.setattr(change, "upsert", upsert)
     rows = pa.table({"k": [1], "name": ["A"], "price": [1.0], "__semistream_deleted": [False]})
     fold.apply(rows, 0)
     assert len(tries) == 3  # the other's own, one that lost, one that won
-    names = dict(zip(*(c.to_pylist() for c in topic.rows().select(["k", "name"]).columns), strict=True))
+    names = dict(
+        zip(*(c.to_pylist() for c in topic.rows().select(["k", "name"]).columns), strict=True)
+    )
     assert (names[1], names[3]) == ("A", "other")
 
 
-def test_changes_are_compacted_now_and_then(topic: Topic) -> None:
+def test_changes_are_compacted_now_and_then(spark: SparkSession, tmp_path: Path) -> None:
+    many = pa.table({"k": range(2_000), "name": ["x"] * 2_000, "price": [0.5] * 2_000})
+    topic = Topic(spark, tmp_path, many)
     for i in range(4):
         topic.send([(b"1", json.dumps({"name": f"n{i}"}).encode())])
     topic.maintain(format="key-value", compact_every=2)

@@ -30,7 +30,9 @@ cost/        predictions                        budget/
 budget/      sizes, splits, settings            spec relation/
 spec         a join, with all names resolved    conditions/ relation/
 conditions/  what must hold beside equal keys   -
+databases/   R in a database, read in place     relation/
 relation/    R on disk                          -
+tables       Delta and Iceberg tables           -
 workload/    generated relations and streams    -
 errors extras units arrowtypes columns keys memory jit plain sources testing version
 """

@@ -79,23 +79,18 @@ def check_key_types(schema: pa.Schema, key: Sequence[str]) -> None:
 def ordered_bytes(columns: Sequence[pa.Array]) -> tuple[NDArray[np.uint8], Ints]:
     """Return each row as bytes that sort as the row does, back to back, and where each begins."""
     sizes = np.zeros(len(columns[0]), np.int64)
-    split = []
-    for column in columns:
-        if is_text(column.type):
-            lengths, data, _ = split_bytes(column)
-            kernels.encoded_sizes(lengths, data, sizes)
-            split.append((lengths, data))
-        else:
-            sizes += 8
-            split.append((_integers(column), None))
+    texts = {i: split_bytes(c)[:2] for i, c in enumerate(columns) if is_text(c.type)}
+    for lengths, data in texts.values():
+        kernels.encoded_sizes(lengths, data, sizes)
+    sizes += 8 * (len(columns) - len(texts))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     out = np.empty(int(offsets[-1]), np.uint8)
     ends = offsets[:-1].copy()
-    for values, data in split:
-        if data is None:
-            kernels.encode_integers(values, out, ends)
+    for i, column in enumerate(columns):
+        if i in texts:
+            kernels.encode_texts(*texts[i], out, ends)
         else:
-            kernels.encode_texts(values, data, out, ends)
+            kernels.encode_integers(_integers(column), out, ends)
     return out, offsets
 
 

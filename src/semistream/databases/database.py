@@ -177,5 +177,5 @@ def quietly(call: Callable[[], object]) -> None:
     """Close something that nothing was written through."""
     try:
         call()
-    except Exception:  # noqa: BLE001 - drivers raise whatever they like
+    except Exception:  # drivers raise whatever they like
         return

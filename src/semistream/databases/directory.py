@@ -112,11 +112,14 @@ def _where(database: Database, key: Sequence[str]) -> str:
 def _integers(column: pa.ChunkedArray) -> Ints:
     """Return sums and counts, which come as integers, decimals or texts, as integers."""
     values: list[Any] = column.to_pylist()
-    return np.array([int(float(v)) if isinstance(v, str) else int(v or 0) for v in values], np.int64)
+    return np.array(
+        [int(float(v)) if isinstance(v, str) else int(v or 0) for v in values], np.int64
+    )
 
 
 def _with_slack(counted: Ints, least: int) -> Ints:
-    return counted + np.maximum(np.ceil(_SLACK * counted).astype(np.int64), least)
+    slack = np.maximum(np.ceil(_SLACK * counted).astype(np.int64), least)
+    return np.asarray(counted + slack, np.int64)
 
 
 def _room_bytes(counted: Ints, rows: Ints, room_rows: Ints) -> Ints:

@@ -53,8 +53,10 @@ class SQLite(Database):
             f"FROM pragma_index_list({name}) l, pragma_index_xinfo(l.name) x "
             "WHERE l.partial = 0 AND x.key = 1 ORDER BY l.name, x.seqno"
         ).to_pylist()
-        for index in {row["i"] for row in found}:
-            indexes.append([r["c"] for r in found if r["i"] == index and r["o"] == "BINARY"])
+        indexes += [
+            [r["c"] for r in found if r["i"] == index and r["o"] == "BINARY"]
+            for index in {row["i"] for row in found}
+        ]
         if not any(index[: len(key)] == list(key) for index in indexes):
             columns = ", ".join(self.quote(n) for n in key)
             raise DatabaseError(

@@ -150,7 +150,9 @@ class MariaDB(Database):
 
 
 def _is_by_bytes(collation: str) -> bool:
-    return collation == "binary" or collation.endswith("nopad_bin") or collation == "utf8mb4_0900_bin"
+    return (
+        collation == "binary" or collation.endswith("nopad_bin") or collation == "utf8mb4_0900_bin"
+    )
 
 
 def _arrow_type(row: dict[str, Any], table: str) -> pa.DataType:
@@ -201,7 +203,9 @@ def _read_csv(text: bytes | None, count: int, schema: pa.Schema) -> pa.Table:
     kinds = {f.name: pa.string() if _is_binary(f.type) else f.type for f in schema}
     found = csv.read_csv(
         pa.BufferReader(text),
-        csv.ReadOptions(column_names=schema.names, use_threads=False, block_size=len(text or b"") + 1),
+        csv.ReadOptions(
+            column_names=schema.names, use_threads=False, block_size=len(text or b"") + 1
+        ),
         csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         csv.ConvertOptions(
             column_types=kinds,

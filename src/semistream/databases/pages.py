@@ -21,7 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from semistream.columns import Encoding, encoding_of, numpy_dtype, split_bytes, split_fixed, split_validity
+from semistream.columns import (
+    Encoding,
+    encoding_of,
+    numpy_dtype,
+    split_bytes,
+    split_fixed,
+    split_validity,
+)
 from semistream.databases import kernels
 from semistream.databases.coder import HASH_BITS, NO_HASH
 from semistream.databases.database import Database
@@ -270,7 +277,8 @@ class TablePages:
         yield "validity", (out, bounds)
 
     def _sizes(self, parts: Sequence[str]) -> Ints:
-        return np.sum([self._table.part_sizes(name) for name in parts], axis=0)
+        sizes = [self._table.part_sizes(name) for name in parts]
+        return np.asarray(np.sum(sizes, axis=0), np.int64)
 
     def _parts_of(self, columns: Sequence[str]) -> list[str]:
         schema = self._table.schema

@@ -71,7 +71,7 @@ class PostgreSQL(Database):
         collations = {row["attname"]: row for row in self._columns(table)}
         sql = _INDEXED.format(last=len(key) - 1, table=self.literal(self.table(table)))
         found = self.fetch(sql)
-        indexed = [row for row in zip(*(found.column(i).to_pylist() for i in range(2)), strict=True)]
+        indexed = zip(*(found.column(i).to_pylist() for i in range(2)), strict=True)
         texts = [name for name in key if is_text(schema.field(name).type)]
         wanted = ", ".join(
             f'{self.quote(n)} COLLATE "C"' if n in texts else self.quote(n) for n in key
@@ -115,4 +115,3 @@ def _arrow_type(found: pa.DataType, declared: str) -> pa.DataType:
     if isinstance(found, pa.BaseExtensionType):
         return found.storage_type
     return found
-

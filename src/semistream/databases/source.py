@@ -43,7 +43,9 @@ class SqlTable:
         """Return a reader that fetches range after range."""
         first = open_database(Address.parse(self.url))
         stored = self._stored_schema(first)
-        directory = count_pages(first, self.table, self.key, stored, _RANGE_BYTES, self._where(first))
+        directory = count_pages(
+            first, self.table, self.key, stored, _RANGE_BYTES, self._where(first)
+        )
         batches = self._batches(first, stored, directory)
         return pa.RecordBatchReader.from_batches(self._shown(stored), batches)
 
@@ -62,7 +64,9 @@ class SqlTable:
         return schema
 
     def _shown(self, stored: pa.Schema) -> pa.Schema:
-        return pa.schema([f.with_type(pa.bool_()) if f.name in self.booleans else f for f in stored])
+        return pa.schema(
+            [f.with_type(pa.bool_()) if f.name in self.booleans else f for f in stored]
+        )
 
     def _where(self, database: Database) -> str:
         """Return the conditions for the rows, besides those on the key."""
@@ -115,7 +119,7 @@ class SqlTable:
             if not pa.types.is_boolean(marks.type):
                 marks = pc.not_equal(marks, pa.scalar(0, marks.type))
             rows = rows.set_column(index, pa.field(name, pa.bool_()), marks)
-        return rows.to_batches()
+        return list(rows.to_batches())
 
     def _connected(self, first: Database, count: int) -> list[Database]:
         """Return connections that all see what the first one sees."""
@@ -161,6 +165,4 @@ def sql_table(
         raise OptionError(f"connections must be at least 1; got {connections}")
     keys = (key,) if isinstance(key, str) else tuple(key)
     chosen = None if columns is None else tuple(dict.fromkeys([*keys, *columns]))
-    return SqlTable(
-        url, table, keys, chosen, where, changed_since, tuple(booleans), connections
-    )
+    return SqlTable(url, table, keys, chosen, where, changed_since, tuple(booleans), connections)

@@ -132,7 +132,9 @@ class TableFile:
         some = requests[:, requests[1] > 0]
         if not some.shape[1]:
             return
-        (part,) = set((np.searchsorted([b[0] for b in self._bounds], some[0], "right") - 1).tolist())
+        (part,) = set(
+            (np.searchsorted([b[0] for b in self._bounds], some[0], "right") - 1).tolist()
+        )
         bounds = self._bounds[part]
         firsts = np.searchsorted(bounds, some[0], "right") - 1
         lasts = np.searchsorted(bounds, some[0] + some[1])
@@ -179,7 +181,7 @@ def page_table(table: Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, written.schema) as file:
         file.write_table(written)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def first_codes(page_count: int) -> Ints:

@@ -275,9 +275,8 @@ class PageReader:
     @property
     def most_gap_bytes(self) -> int:
         """How many bytes between two parts are read rather than skipped."""
-        if self._store.is_queried:
-            return 0
-        return self.reading.most_gap_bytes(self._store.is_local)
+        is_queried = self._store.is_queried
+        return 0 if is_queried else self.reading.most_gap_bytes(self._store.is_local)
 
     def part(self, name: str) -> Part | None:
         """Return the places of a part of all pages; None if no page has it."""
@@ -366,11 +365,8 @@ class PageReader:
             np.cumsum(ends, out=ends)
         checksums = table.checksums[name]
         files = [self._store.path(self._path(info, name)) for info in self._infos]
-        checked = (
-            np.ones(len(checksums), np.bool_)
-            if self._store.is_queried
-            else remember_checked(tuple(files), [info.page_count for info in self._infos])
-        )
+        checked = remember_checked(tuple(files), [info.page_count for info in self._infos])
+        checked |= self._store.is_queried  # there are no checksums
         return Part(name, table.offsets[name], ends, unit_bytes, checksums, checked)
 
     def _read_page_table(self, info: PartitionInfo, names: list[str]) -> StoredColumns:

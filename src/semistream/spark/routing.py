@@ -174,7 +174,8 @@ def _without_key(routing: str) -> tuple[str, str]:
 
 def _is_for_look_ups(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> bool:
     """Return whether rows should stay where they are; see above."""
-    if algorithm not in (AUTO, LOOK_UP) or not relation.store.is_local:
+    store = relation.store
+    if algorithm not in (AUTO, LOOK_UP) or not (store.is_local or store.is_queried):
         return False
     try:
         check_share(LOOK_UP, relation, spec, route.share_bytes, whole=True)

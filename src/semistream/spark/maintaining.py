@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructField, StructType
 
 from semistream.columns import Encoding, encoding_of
@@ -222,7 +222,9 @@ def _messages(changes: DataFrame, relation: Relation, how: str, timestamps: str)
         inner = F.from_json(value, _nested("payload", event))["payload"]
         event_column = F.when(read["op"].isNotNull(), read).otherwise(inner)
         parsed = changes.select(
-            column("offset").alias(_ORDER), event_column.alias("e"), keyed.alias("k"),
+            column("offset").alias(_ORDER),
+            event_column.alias("e"),
+            keyed.alias("k"),
             has_value.alias("v"),
         )
         op = column("e")["op"]
@@ -290,10 +292,10 @@ def _cast_texts(
         fails = text.isNotNull() & (value.isNull() | (text == _UNAVAILABLE))
         problem = f"a value of column {f.name!r} cannot be read as {f.type}"
         problems.append(F.when(fails, F.lit(problem)))
-    for n in relation.key:
-        problems.append(
-            F.when(texts[n].isNull(), F.lit(f"a message has no value of the key column {n!r}"))
-        )
+    problems += [
+        F.when(texts[n].isNull(), F.lit(f"a message has no value of the key column {n!r}"))
+        for n in relation.key
+    ]
     return parsed.select(
         *columns,
         F.coalesce(deleted, F.lit(False)).alias(_DELETED),
