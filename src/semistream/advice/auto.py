@@ -86,16 +86,21 @@ def make_join(
         raise OptionError(
             f"algorithm must be one of {', '.join(known)}; got {name!r}.{did_you_mean(name, known)}"
         )
-    if rate is not None and (rate <= 0 or name != AUTO):
-        raise OptionError(
-            f"rate is a positive number of tuples per second, for algorithm='auto'; got {rate} "
-            f"and {name!r}"
-        )
+    check_rate(name, rate)
     if name != AUTO:
         return make_operator(name, relation, spec, budget_bytes, partition, front=front)
     about = (relation, spec, budget_bytes, partition)
     expected = (factors, rate, stream_rows)
     return SelfTuningJoin(*about, *expected, front=front, history=history)
+
+
+def check_rate(name: str, rate: float | None) -> None:
+    """Raise `OptionError` if a rate makes no sense, or not for this algorithm."""
+    if rate is not None and (rate <= 0 or name != AUTO):
+        raise OptionError(
+            f"rate is a positive number of tuples per second, for algorithm='auto'; got {rate} "
+            f"and {name!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

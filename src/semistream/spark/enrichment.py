@@ -37,7 +37,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from semistream.advice.auto import AUTO, make_join
+from semistream.advice.auto import AUTO, check_rate, make_join
 from semistream.advice.calibration import factors_for
 from semistream.cost.factors import CostFactors
 from semistream.embedded import DEFAULT_MEMORY, JoinOptions, open_relation
@@ -81,6 +81,7 @@ def enrich(
     routing: str = AUTO,
     suffix: str | None = None,
     name: str | None = None,
+    rate: float | None = None,
 ) -> DataFrame:
     """Join a DataFrame, streaming or not, with a relation within a memory budget.
 
@@ -93,9 +94,10 @@ def enrich(
 
     With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
     stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
-    plan is built (`semistream.spark.routing`). The join's counters appear in the query's observed
-    metrics under `name`, which is ``semistream:<relation>`` unless given, and
-    ``semistream:<relation>#2`` for a second join with the same relation.
+    plan is built (`semistream.spark.routing`). With a `rate`, in rows per second of the whole
+    stream, ``auto`` uses only the part of `memory` that it needs to keep up. The join's counters
+    appear in the query's observed metrics under `name`, which is ``semistream:<relation>`` unless
+    given, and ``semistream:<relation>#2`` for a second join with the same relation.
 
     ::
 
@@ -112,7 +114,9 @@ def enrich(
     given = _given(memory, memory_per_task, relation)
     route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
     check_workers(session)
-    task = Task(relation, spec, algorithm, route, _warmth(stream, route)).with_factors()
+    check_rate(algorithm, rate)
+    share = None if rate is None else rate / route.tasks
+    task = Task(relation, spec, algorithm, route, _warmth(stream, route), share).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     counters = _counters(route.tasks)
     if name is None:
@@ -204,6 +208,7 @@ class Task:
     algorithm: str
     route: Route  # how rows come to the task, and its memory
     warmth: Warmth | None = None  # of a streaming query: what stays warm between micro-batches
+    rate: float | None = None  # rows per second that a task must keep up with
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
     def with_factors(self) -> "Task":
@@ -242,6 +247,7 @@ class Task:
                     self.algorithm,
                     *about,
                     factors=self.factors,
+                    rate=self.rate,
                     front=warm.front,
                     history=warm.history,
                 )
