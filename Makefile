@@ -22,6 +22,7 @@ $(VENV)/ready $(VENV)/ready-demo: pyproject.toml constraints.txt
 	@$(PYTHON) src/semistream/cli/java.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA)]'
+	$(BIN)/python -m semistream.advice.kernels
 	@touch $@
 
 demo: $(DEMO_READY) ## a sales stream enriched on Spark, proved exact, compared with plain Spark

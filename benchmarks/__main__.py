@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 USUAL = ("engine", "microbatch", "devices", "admission", "spark", "build", "memory")
-# Only if named: the grid takes hours, and `cold` needs root.
-BENCHMARKS = (*USUAL, "grid", "cold")
+# Only if named: `latency` takes minutes of waiting, the grid hours, and `cold` needs root.
+BENCHMARKS = (*USUAL, "latency", "grid", "cold")
 
 
 def main() -> int:
