@@ -7,7 +7,7 @@ import sys
 
 USUAL = ("engine", "microbatch", "devices", "admission", "spark", "build", "memory")
 # Only if named: `latency` takes minutes of waiting, the grid hours, and `cold` needs root.
-BENCHMARKS = (*USUAL, "latency", "grid", "cold")
+BENCHMARKS = (*USUAL, "latency", "phases", "grid", "cold")
 
 
 def main() -> int:
