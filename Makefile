@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup demo test mutants lint bench lab clean
+.PHONY: help setup demo cluster-demo test mutants lint bench lab clean
 
 help: ## what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(VENV)/ready ## a virtual environment with everything pinned
 
@@ -22,11 +22,16 @@ $(VENV)/ready $(VENV)/ready-demo: pyproject.toml constraints.txt
 	@$(PYTHON) src/semistream/cli/java.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA)]'
+	$(BIN)/python -m semistream.advice.kernels
 	@touch $@
 
 demo: $(DEMO_READY) ## a sales stream enriched on Spark, proved exact, compared with plain Spark
 	@$(PYTHON) src/semistream/cli/java.py
 	$(BIN)/semistream demo $(ARGS)
+
+cluster-demo: setup ## a Spark cluster on loopback, R on a path and on S3, a worker killed, the result proved
+	@$(PYTHON) src/semistream/cli/java.py
+	$(BIN)/python -m tests.spark.cluster_demo
 
 lint: setup ## ruff and strict mypy
 	$(BIN)/ruff check .

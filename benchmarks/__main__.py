@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 USUAL = ("engine", "microbatch", "devices", "admission", "spark", "build", "memory")
-# Only if named: the grid takes hours, `cold` needs root, and `picture` draws the README's.
-BENCHMARKS = (*USUAL, "grid", "cold", "picture")
+# Only if named: the grid takes hours, `latency` minutes of waiting, `cold` needs root, and `picture`
+# draws the README's.
+BENCHMARKS = (*USUAL, "latency", "phases", "grid", "cold", "picture")
 
 
 def main() -> int:

@@ -115,10 +115,10 @@ def contestants_of(
         "plain: batch broadcast, inner": lambda s: F.broadcast(s).join(r, KEY),
         "plain: batch broadcast, inner and anti": lambda s: _inner_and_anti(s, r),
         "plain: batch broadcast, left": lambda s: broadcast_batch(s, r, KEY),
-        "floor: mapInArrow, no join": lambda s: s.mapInArrow(_identity, s.schema),
+        "floor: mapInArrow, no join": lambda s: s.mapInArrow(identity, s.schema),
         "floor: shuffle and mapInArrow, no join": lambda s: s.repartitionById(
             relation.partition_count, code
-        ).mapInArrow(_identity, s.schema),
+        ).mapInArrow(identity, s.schema),
     }
 
 
@@ -134,7 +134,7 @@ def check(name: str, actual: object, expected: object) -> None:
         raise AssertionError(f"{name} gave a wrong answer: {actual}, not {expected}")
 
 
-def _identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 

@@ -10,7 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import semistream as ss
+from semistream.advice.feasible import check_share
+from semistream.errors import BudgetError
+from semistream.spark.parallelism import Cores
+from semistream.spark.routing import Given, choose_route
 from semistream.spark.spreading import hot_codes
+from semistream.spec import resolve
 from semistream.testing import same_rows
 from tests.oracle import duckdb_join
 
@@ -112,9 +117,21 @@ def test_hot_codes_are_those_of_the_first_hot_pages(relation: ss.Relation, table
 
 
 def test_nothing_is_spread_where_all_of_r_would_be_scanned_or_memory_is_short(
-    spark: SparkSession, relation: ss.Relation
+    relation: ss.Relation,
 ) -> None:
-    stream = sales(spark, 6)
-    for options in ({"algorithm": "meshjoin"}, {"memory": "120KB"}):
-        joined = ss.enrich(stream, relation, on="k", routing="shuffle", **options)
-        assert not is_spread(joined)
+    spec = resolve(relation, pa.schema([("k", pa.int64()), ("q", pa.int64())]), on="k")
+    with pytest.raises(BudgetError) as refusal:
+        check_share("lookup", relation, spec, 1_000, whole=True)
+    least = refusal.value.least_bytes
+    assert least is not None
+
+    def spread(algorithm: str, share_bytes: int) -> int:
+        given = Given(None, share_bytes)
+        route = choose_route("shuffle", algorithm, relation, spec, given, Cores(TASKS))
+        assert route.joins_all == bool(route.spread)
+        return len(route.spread)
+
+    assert spread("lookup", least) == len(hot_codes(relation)) > 0
+    assert spread("lookup", least - 1) == 0
+    assert spread("meshjoin", 4_000_000) == 0
+    assert spread("hybridjoin", 4_000_000) > 0

@@ -92,12 +92,7 @@ def make_join(
         raise OptionError(
             f"algorithm must be one of {', '.join(known)}; got {name!r}.{did_you_mean(name, known)}"
         )
-    if rate is not None and (rate <= 0 or name != AUTO):
-        raise OptionError(
-            f"rate is a positive number of tuples per second, for algorithm='auto'; got {rate} "
-            f"and {name!r}"
-        )
-
+    check_rate(name, rate)
     if not spec.stream_key:
         check_without_key(name, ordered)
         return ThetaJoin(JoinTask(relation, spec, budget_bytes, partition))
@@ -126,6 +121,15 @@ def check_without_key(name: str, ordered: str | None) -> None:
         )
     if ordered is not None:
         raise OptionError("a join with on=[] cannot be ordered yet; leave ordered out")
+
+
+def check_rate(name: str, rate: float | None) -> None:
+    """Raise `OptionError` if a rate makes no sense, or not for this algorithm."""
+    if rate is not None and (rate <= 0 or name != AUTO):
+        raise OptionError(
+            f"rate is a positive number of tuples per second, for algorithm='auto'; got {rate} "
+            f"and {name!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
-from semistream.advice.auto import AUTO, make_join
+from semistream.advice.auto import AUTO, check_rate, make_join
 from semistream.advice.calibration import factors_for
 from semistream.conditions.condition import Conditions
 from semistream.cost.factors import CostFactors
@@ -88,6 +88,7 @@ def enrich(
     name: str | None = None,
     max_staleness: float | str | timedelta | None = None,
     on_stale: str = "warn",
+    rate: float | None = None,
 ) -> DataFrame:
     """Join a DataFrame, streaming or not, with a relation within a memory budget.
 
@@ -102,9 +103,10 @@ def enrich(
 
     With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
     stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
-    plan is built (`semistream.spark.routing`). The join's counters appear in the query's observed
-    metrics under `name`, which is ``semistream:<relation>`` unless given, and
-    ``semistream:<relation>#2`` for a second join with the same relation.
+    plan is built (`semistream.spark.routing`). With a `rate`, in rows per second of the whole
+    stream, ``auto`` uses only the part of `memory` that it needs to keep up. The join's counters
+    appear in the query's observed metrics under `name`, which is ``semistream:<relation>`` unless
+    given, and ``semistream:<relation>#2`` for a second join with the same relation.
 
     A streaming query joins each micro-batch with the snapshot that is current when it begins, also
     when the micro-batch is repeated; open the relation at a snapshot to keep to that one. If the
@@ -128,7 +130,9 @@ def enrich(
     given = _given(memory, memory_per_task, relation)
     route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
     check_workers(session)
-    about = (relation, spec, algorithm, route, staleness, _warmth(stream, route))
+    check_rate(algorithm, rate)
+    share = None if rate is None else rate / route.tasks
+    about = (relation, spec, algorithm, route, staleness, _warmth(stream, route), share)
     task = Task(*about).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     observed = observe(joined, relation, route, name)
@@ -219,6 +223,7 @@ class Task:
     # How old the snapshot may be.
     staleness: Staleness = field(default_factory=Staleness)
     warmth: Warmth | None = None  # of a streaming query: what stays warm between micro-batches
+    rate: float | None = None  # rows per second that a task must keep up with
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
     def with_factors(self) -> "Task":
@@ -259,6 +264,7 @@ class Task:
                     self.algorithm,
                     *about,
                     factors=self.factors,
+                    rate=self.rate,
                     front=warm.front,
                     history=warm.history,
                 )

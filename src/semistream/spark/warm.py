@@ -23,6 +23,7 @@ from typing import Any
 from weakref import WeakSet
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ from semistream.advice.history import HISTORY, History
 from semistream.joins.keptfront import KeptFront, Saved
 from semistream.relation.relation import Relation
 from semistream.spark import warmfiles
+from semistream.spark.parallelism import parallelism
 from semistream.spark.warmfiles import WarmFile, WarmFolder
 
 _MOST_NOTES_BYTES = 64 << 10
@@ -168,7 +170,10 @@ def _remove_on_executors(session: SparkSession, query: str, local_dirs: tuple[st
         yield from batches
 
     try:
-        tasks = 2 * session.sparkContext.defaultParallelism
+        tasks = 2 * parallelism(session)
         session.range(0, tasks, 1, tasks).mapInArrow(remove, "id long").collect()
-    except PySparkException as error:  # the session ends as well, and the executors with it
+    except (
+        PySparkException,
+        Py4JError,
+    ) as error:  # the session ends as well, and the executors with it
         logging.getLogger("semistream.warm").info("warm files stay until they are old: %s", error)
