@@ -88,6 +88,13 @@ def test_readme_example_without_spark(tmp_path: Path) -> None:
     assert last.schema.names == ["product_id", "name"]
 
 
+def test_the_examples_of_join_options() -> None:
+    guide = ROOT / "docs" / "guides" / "join-options.md"
+    examples = re.findall(r"```python\n(.*?)```", guide.read_text(), re.DOTALL)
+    assert len(examples) == 5
+    exec("\n".join(examples), {})
+
+
 def test_readme_shows_the_real_budget_error(tmp_path: Path) -> None:
     table = pa.table({"product_id": np.arange(10_000), "name": ["x" * 50] * 10_000})
     products = semistream.build_relation(table, tmp_path / "p.rel", key="product_id")

@@ -32,6 +32,7 @@ ORDERS = ("stream", "key")
 _WINDOW_SHARE = 0.6
 _ROOM = {RESIDENT: 0.1, LOOK_UP: 1.7}
 _USUAL_ROOM = 2.0
+_MOST_SHARE = 0.85  # of the budget, for rows that wait
 _NUMBER_BYTES = 8
 _SLOT_BYTES, _REQUEST_BYTES = 17, 97  # of a tuple in the window, without its row; of one looked up
 _TEXT_BYTES = 32  # of values whose width is not known yet
@@ -165,13 +166,15 @@ def _waiting_share(name: str, relation: Relation, spec: JoinSpec) -> float:
     slot_bytes = _REQUEST_BYTES if name == LOOK_UP else _SLOT_BYTES
     tuple_bytes = _NUMBER_BYTES + slot_bytes + stream_bytes
     ratio = _ROOM.get(name, _USUAL_ROOM) * _WINDOW_SHARE * joined_bytes / tuple_bytes
-    return ratio / (1 + ratio)
+    return min(_MOST_SHARE, ratio / (1 + ratio))
 
 
 def _joined_bytes(relation: Relation, spec: JoinSpec) -> int:
-    """Return the size of a joined row, as far as it is known before the stream begins."""
+    """Return the size of a tuple's joined rows, as far as it is known before the stream begins."""
     added = [relation.schema.field(name) for name in spec.columns]
-    return sum(_value_bytes(field) for field in (*spec.stream_schema, *added))
+    row_bytes = sum(_value_bytes(field) for field in (*spec.stream_schema, *added))
+    keys = sum(partition.distinct_codes for partition in relation.manifest.partitions)
+    return int(row_bytes * max(1.0, relation.row_count / max(1, keys)))
 
 
 def _value_bytes(field: pa.Field) -> int:

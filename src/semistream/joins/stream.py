@@ -296,10 +296,9 @@ class StreamBuffer:
         some = rest[:count] if self._is_plain else plain_batch(rest[:count])
         if self._key:
             codes, can_match = self._coder.codes([some.column(i) for i in self._key])
-            matchable = can_match & self._may_hold(codes)
         else:  # keys are not compared
             codes, can_match = np.zeros(count, np.int64), np.ones(count, np.bool_)
-            matchable = can_match
+        matchable = can_match & self._may_hold(codes)
         if not matchable.all():
             count = min(count, max(1, self.limit_bytes // _POSITION_BYTES))
         self._rest = rest[count:] if count < rest.num_rows else None

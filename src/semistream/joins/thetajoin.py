@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget.rules import RULES
+from semistream.budget.sizing import LEAST_CANDIDATES
 from semistream.columns import plain_schema, take_rows
 from semistream.conditions.expressions import Columns
 from semistream.joins.candidates import OrderedTuples, bounds_of, pairs
@@ -59,15 +60,18 @@ class ThetaJoin(ScanJoin):
         count, most = len(self._disk.codes), self._emission.buffer.rows
         for first in range(0, count, most):
             rows = np.arange(first, min(first + most, count))
-            found = self._matches(rows, tuples, ours, most)
+            found = self._matches(rows, tuples, ours)
             for matched, matching in self.stopwatch.timed("probe", found):
-                yield from self._emit_matches(matched, matching)
+                for start in range(0, len(matched), most):
+                    some = slice(start, start + most)
+                    yield from self._emit_matches(matched[some], matching[some])
 
     def _matches(
-        self, rows: Rows, tuples: OrderedTuples, ours: Columns, most: int
+        self, rows: Rows, tuples: OrderedTuples, ours: Columns
     ) -> Iterator[tuple[Rows, Slots]]:
         """Yield (row in the disk buffer, slot) pairs for which the condition holds."""
         theirs = self._relation_columns(rows)
+        most = max(self._emission.buffer.rows, LEAST_CANDIDATES)
         for which, places in pairs(*tuples.runs(theirs, len(rows)), most):
             columns = {name: take_rows(array, places) for name, array in ours.items()}
             columns |= {name: take_rows(array, which) for name, array in theirs.items()}

@@ -50,7 +50,7 @@ from semistream.spark.failures import ERROR_COLUMN, text_of, unless_error
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.merging import Merging
 from semistream.spark.parallelism import Cores
-from semistream.spark.routing import Given, Route, choose_route
+from semistream.spark.routing import Given, Route, choose_route, routing_for_order
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
 from semistream.spark.workers import check_workers
 from semistream.spec import Columns, JoinSpec, On
@@ -81,6 +81,7 @@ def enrich(
     suffix: str | None = None,
     condition: Conditions | None = None,
     valid_at: str | None = None,
+    ordered: str | None = None,
     name: str | None = None,
 ) -> DataFrame:
     """Join a DataFrame, streaming or not, with a relation within a memory budget.
@@ -92,7 +93,9 @@ def enrich(
     join, a size or a share of the relation (``"5%"``), 64 MB unless given: tasks that run at once
     share it equally. Give `memory_per_task` instead if executors are sized by core. A `condition`
     must hold for a pair to match, beside equal keys (`semistream.conditions.condition`). With
-    `valid_at`, a column of the stream, the version of a row matches that was valid then.
+    `valid_at`, a column of the stream, the version of a row matches that was valid then. With
+    ``ordered="stream"`` the rows of an input partition leave in their order, and stay in it; with
+    ``ordered="key"`` those of an input partition that have the same key leave in their order.
 
     With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
     stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
@@ -113,9 +116,10 @@ def enrich(
     schema = _joined_schema(stream, spec, case_sensitive)
     _planned.append(relation.hold())
     given = _given(memory, memory_per_task, relation)
+    routing = routing_for_order(ordered, routing, algorithm)
     route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
     check_workers(session)
-    task = Task(relation, spec, algorithm, route).with_factors()
+    task = Task(relation, spec, algorithm, route, ordered=ordered).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     counters = _counters(route.tasks)
     if name is None:
@@ -192,10 +196,11 @@ class Task:
     algorithm: str
     route: Route  # how rows come to the task, and its memory
     factors: CostFactors | None = None  # of the driver's host, for `auto`
+    ordered: str | None = None  # in which order rows leave
 
     def with_factors(self) -> "Task":
         """Return the task with the cost factors of the driver's host, by which `auto` chooses."""
-        if self.algorithm != AUTO:
+        if self.algorithm != AUTO or not self.spec.stream_key:
             return self
         return replace(self, factors=factors_for(self.relation, self.spec))
 
@@ -220,7 +225,8 @@ class Task:
         try:
             with self._whole_budget():
                 about = (self.relation, spec, self.route.join_bytes, self._partition(first))
-                operator = make_join(self.algorithm, *about, factors=self.factors)
+                options = {"factors": self.factors, "ordered": self.ordered}
+                operator = make_join(self.algorithm, *about, **options)
                 for batch in merging.merge(operator.join(stream)):
                     yield wire.rows(batch)
                 yield wire.telemetry(_with_merging(operator.telemetry, merging))

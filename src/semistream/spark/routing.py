@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from semistream.advice.auto import AUTO, MESHJOIN
 from semistream.advice.choice import LOOK_UP
 from semistream.advice.feasible import check_share
+from semistream.advice.ordered import check_order
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.relation.relation import Relation
 from semistream.spark.parallelism import Cores
@@ -109,6 +110,17 @@ def choose_route(
         routing = LOCAL
     route = local if routing == LOCAL else _shuffled(relation, given, cores)
     return _checked(route, algorithm, relation, spec)
+
+
+def routing_for_order(ordered: str | None, routing: str, algorithm: str) -> str:
+    """Return the routing of a join whose output is ordered: a shuffle keeps only keys in order."""
+    check_order(ordered, algorithm)
+    if ordered == "stream" and routing == SHUFFLE:
+        raise OptionError(
+            "a shuffle does not keep the order of the stream; with ordered='stream' leave routing "
+            "out, or set it to 'local'. With ordered='key' rows may be shuffled"
+        )
+    return LOCAL if ordered == "stream" else routing
 
 
 def _without_key(routing: str) -> tuple[str, str]:
