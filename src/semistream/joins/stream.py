@@ -312,7 +312,7 @@ class StreamBuffer:
         else:
             copied = key if self._is_plain else rest.columns
             most = rows_within(copied, _MASK_BYTES + _POSITION_BYTES, self.limit_bytes)
-        return min(rest.num_rows, most, _MOST_SLICE_ROWS)
+        return min(int(rest.num_rows), most, _MOST_SLICE_ROWS)
 
     def _keep(
         self, tuples: Tuples, can_match: NDArray[np.bool_], matchable: NDArray[np.bool_]

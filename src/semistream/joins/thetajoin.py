@@ -25,7 +25,7 @@ import pyarrow as pa
 from semistream.budget.rules import RULES
 from semistream.budget.sizing import LEAST_CANDIDATES
 from semistream.columns import plain_schema, take_rows
-from semistream.conditions.expressions import Columns
+from semistream.conditions.expressions import Columns, Side
 from semistream.joins.candidates import OrderedTuples, bounds_of, pairs
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.protocols import Rows
@@ -44,7 +44,7 @@ class ThetaJoin(ScanJoin):
         self._condition = task.spec.condition
         self._ours = self._condition.columns_of("stream")  # columns that it looks at
         self._theirs = self._condition.columns_of("relation")
-        schemas = {
+        schemas: dict[Side, pa.Schema] = {
             "stream": task.spec.stream_schema,
             "relation": plain_schema(task.relation.schema),
         }
@@ -92,5 +92,5 @@ class ThetaJoin(ScanJoin):
         return _by_name("relation", self._theirs, read)
 
 
-def _by_name(side: str, names: Sequence[str], arrays: Sequence[pa.Array]) -> Columns:
-    return {(side, name): array for name, array in zip(names, arrays, strict=True)}  # type: ignore[misc]
+def _by_name(side: Side, names: Sequence[str], arrays: Sequence[pa.Array]) -> Columns:
+    return {(side, name): array for name, array in zip(names, arrays, strict=True)}

@@ -225,8 +225,9 @@ class Task:
         try:
             with self._whole_budget():
                 about = (self.relation, spec, self.route.join_bytes, self._partition(first))
-                options = {"factors": self.factors, "ordered": self.ordered}
-                operator = make_join(self.algorithm, *about, **options)
+                operator = make_join(
+                    self.algorithm, *about, factors=self.factors, ordered=self.ordered
+                )
                 for batch in merging.merge(operator.join(stream)):
                     yield wire.rows(batch)
                 yield wire.telemetry(_with_merging(operator.telemetry, merging))
