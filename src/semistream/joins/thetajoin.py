@@ -26,6 +26,7 @@ from semistream.budget.rules import RULES
 from semistream.budget.sizing import LEAST_CANDIDATES
 from semistream.columns import plain_schema, take_rows
 from semistream.conditions.expressions import Columns, Side
+from semistream.joins.buckets import Buckets
 from semistream.joins.candidates import OrderedTuples, bounds_of, pairs
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.protocols import Rows
@@ -49,6 +50,10 @@ class ThetaJoin(ScanJoin):
             "relation": plain_schema(task.relation.schema),
         }
         self._bounds = bounds_of(self._condition, schemas)  # None: all tuples are candidates
+
+    def _buckets(self, most: int) -> Buckets:
+        """Tuples have no code of R here, and H is not probed: any bucket will do."""
+        return Buckets.hashed(most)
 
     def _match(self) -> Iterator[pa.RecordBatch]:
         """Emit all matches of waiting tuples on the pages that are loaded."""
