@@ -140,8 +140,8 @@ def _prepare(
         return None, ()
     spec, budget_bytes = options.spec(relation, schema), options.memory_bytes(relation)
     about = (options.algorithm, relation, spec, budget_bytes)
-    known = {"rate": options.rate, "stream_rows": _row_count(stream), "ordered": options.ordered}
-    return make_join(*about, **known), batches
+    rows, ordered = _row_count(stream), options.ordered
+    return make_join(*about, rate=options.rate, stream_rows=rows, ordered=ordered), batches
 
 
 def _row_count(stream: Stream) -> int | None:

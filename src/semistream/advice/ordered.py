@@ -30,8 +30,10 @@ ORDERS = ("stream", "key")
 # Of a join's budget the window has about this share. What its rows take must fit, and as much again
 # if other tuples are resolved meanwhile.
 _WINDOW_SHARE = 0.6
-_ROOM = {RESIDENT: 0.1, LOOK_UP: 1.7}
+_ROOM = {RESIDENT: 0.1, LOOK_UP: 1.6}
 _USUAL_ROOM = 2.0
+_FILLED = 0.8  # the part of the room that the rows of one window may take
+_MOST_SHARE = 0.85  # of the budget, for rows that wait
 _NUMBER_BYTES = 8
 _SLOT_BYTES, _REQUEST_BYTES = 17, 97  # of a tuple in the window, without its row; of one looked up
 _TEXT_BYTES = 32  # of values whose width is not known yet
@@ -92,9 +94,8 @@ class OrderedJoin:
         """Look-ups resolve a window at once: all its joined rows must have room."""
         if name != LOOK_UP:
             return USUAL
-        return Split(
-            most_tuples=max(1, self._waiting_bytes // 2 // _joined_bytes(relation, self._spec))
-        )
+        fitting = int(_FILLED * self._waiting_bytes) // _joined_bytes(relation, self._spec)
+        return Split(most_tuples=max(1, fitting))
 
     @property
     def ledger(self) -> MemoryLedger:
@@ -165,13 +166,15 @@ def _waiting_share(name: str, relation: Relation, spec: JoinSpec) -> float:
     slot_bytes = _REQUEST_BYTES if name == LOOK_UP else _SLOT_BYTES
     tuple_bytes = _NUMBER_BYTES + slot_bytes + stream_bytes
     ratio = _ROOM.get(name, _USUAL_ROOM) * _WINDOW_SHARE * joined_bytes / tuple_bytes
-    return ratio / (1 + ratio)
+    return min(_MOST_SHARE, ratio / (1 + ratio))
 
 
 def _joined_bytes(relation: Relation, spec: JoinSpec) -> int:
-    """Return the size of a joined row, as far as it is known before the stream begins."""
+    """Return the size of a tuple's joined rows, as far as it is known before the stream begins."""
     added = [relation.schema.field(name) for name in spec.columns]
-    return sum(_value_bytes(field) for field in (*spec.stream_schema, *added))
+    row_bytes = sum(_value_bytes(field) for field in (*spec.stream_schema, *added))
+    keys = sum(partition.distinct_codes for partition in relation.manifest.partitions)
+    return int(row_bytes * max(1.0, relation.row_count / max(1, keys)))
 
 
 def _value_bytes(field: pa.Field) -> int:

@@ -38,6 +38,8 @@ _PAIR_BYTES = 8 + 8 + 8 + 8 + 2
 _TAKEN_BYTES = 5 * 8
 # Of the rows that look-ups gather: page, index of the page, place on it, and the plan's requests.
 _PLANNED_BYTES = 3 * 8 + 4 * 8
+# Pairs that a condition is evaluated for at a time, where keys are not compared, at least.
+LEAST_CANDIDATES = 512
 # Of tuples in the order of a condition: value, place, and both once more while they are sorted.
 _ORDER_BYTES = 4 * 8
 # For each variable-width value: where it lies, its length, its offset, and its size in bytes.
@@ -81,7 +83,7 @@ class Sizing:
         return self._sizes(
             widths,
             scan_tuple_bytes(schema, widths.average, self.implied) + self._ordering_bytes(widths),
-            window_base_bytes(schema, widths.widest),
+            window_base_bytes(schema, widths.widest) + self._candidates_bytes(widths),
             self._output_row_bytes(widths) * (1 if self.has_key else 2),
             self.reader.table_bytes,
         )
@@ -152,6 +154,10 @@ class Sizing:
         every = (*of_stream, *of_relation, *of_condition)
         varying = sum(_varying_bytes(field, size) for field, size in every)
         return int(self.output_base_bytes + _OUTPUT_SLACK * varying)
+
+    def _candidates_bytes(self, widths: Widths) -> int:
+        """Return what pairs take that a condition is evaluated for, where keys are not compared."""
+        return 0 if self.has_key else LEAST_CANDIDATES * self._output_row_bytes(widths)
 
     def _ordering_bytes(self, widths: Widths) -> int:
         """Return what a tuple takes besides where keys are not compared: its place, its columns."""

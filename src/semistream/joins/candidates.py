@@ -15,7 +15,7 @@ candidates. Bounds are inclusive here and may be a little too wide: the conditio
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +53,8 @@ class Bounds:
             sizes = extents(columns["relation", self.value.theirs.name], self.value.by)
             least = self.value.least
             return sizes * least - _SLACK, sizes / least + _SLACK, ~np.isnan(sizes)
-        ends, known = [], None
+        ends: list[Values | None] = []
+        known: NDArray[np.bool_] | None = None
         for node in (self.low, self.high):
             if node is None:
                 ends.append(None)
@@ -132,12 +133,12 @@ class OrderedTuples:
     """Waiting tuples in the order of a value, or in any order if there is none."""
 
     bounds: Bounds | None
-    slots: NDArray[np.int64]  # in this order
+    slots: NDArray[Any]  # in this order
     values: Values | None  # in this order
 
     @classmethod
     def of(
-        cls, bounds: Bounds | None, slots: NDArray[np.int64], columns: Columns
+        cls, bounds: Bounds | None, slots: NDArray[Any], columns: Columns
     ) -> tuple["OrderedTuples", NDArray[np.int64]]:
         """Return the tuples in order, and the order."""
         if bounds is None:
@@ -174,4 +175,4 @@ def pairs(
     for start in range(0, total, most):
         which = np.arange(start, min(start + most, total))
         rows = np.searchsorted(ends, which, "right")
-        yield rows, last[rows] - (ends[rows] - which)
+        yield rows.astype(np.int64), (last[rows] - (ends[rows] - which)).astype(np.int64)

@@ -76,15 +76,23 @@ class WaitingRows:
         self._numbers: list[Numbers] = []  # of the rows of each
         self._row_count = 0  # rows in all batches
         self._left = 0  # all rows of numbers below have left
+        self._last = -1  # the greatest number of a row that waits or has waited
 
     @property
     def is_short_of_room(self) -> bool:
-        """Whether no more tuples should enter the join: half of the room is for those in it."""
+        """Whether no more tuples should enter the join: half of the room is for those in it.
+
+        Rows whose turn it is do not count: they leave with the next ones.
+        """
+        if self._last < self.resolved.upto:
+            return False
         return self.size_bytes + self.resolved.size_bytes > self.limit_bytes // 2
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Let joined rows wait."""
-        self._numbers.append(batch.column(self._index).to_numpy(zero_copy_only=False))
+        numbers = batch.column(self._index).to_numpy(zero_copy_only=False)
+        self._last = max(self._last, int(numbers.max(initial=-1)))
+        self._numbers.append(numbers)
         self._batches.append(batch.remove_column(self._index))
         self._row_count += batch.num_rows
         self.size_bytes += total_bytes(batch.columns)

@@ -57,9 +57,13 @@ class ScanJoin(WindowedJoin):
             settings.window_tuples,
             widths,
             self._sizing.implied,
-            Buckets.choose(self._reader, settings.window_tuples),
+            self._buckets(settings.window_tuples),
             settings.output_rows,
         )
+
+    def _buckets(self, most: int) -> Buckets:
+        """Return the bucket function of H, for codes that R may have."""
+        return Buckets.choose(self._reader, most)
 
     def _iterate(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """The oldest tuples leave, new ones enter, and the next pages are probed."""

@@ -296,10 +296,9 @@ class StreamBuffer:
         some = rest[:count] if self._is_plain else plain_batch(rest[:count])
         if self._key:
             codes, can_match = self._coder.codes([some.column(i) for i in self._key])
-            matchable = can_match & self._may_hold(codes)
         else:  # keys are not compared
             codes, can_match = np.zeros(count, np.int64), np.ones(count, np.bool_)
-            matchable = can_match
+        matchable = can_match & self._may_hold(codes)
         if not matchable.all():
             count = min(count, max(1, self.limit_bytes // _POSITION_BYTES))
         self._rest = rest[count:] if count < rest.num_rows else None
@@ -313,7 +312,7 @@ class StreamBuffer:
         else:
             copied = key if self._is_plain else rest.columns
             most = rows_within(copied, _MASK_BYTES + _POSITION_BYTES, self.limit_bytes)
-        return min(rest.num_rows, most, _MOST_SLICE_ROWS)
+        return min(int(rest.num_rows), most, _MOST_SLICE_ROWS)
 
     def _keep(
         self, tuples: Tuples, can_match: NDArray[np.bool_], matchable: NDArray[np.bool_]

@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from semistream.budget.rowsizes import ARENA_SLACK, Widths, variable_columns
 from semistream.budget.rules import BudgetRules, Settings
@@ -40,7 +42,7 @@ from semistream.joins.keptfront import KeptFront
 from semistream.joins.learning import Learning
 from semistream.joins.opened import Opened
 from semistream.joins.output import OutputBuffer
-from semistream.joins.protocols import FrontStage, MakeFront, Rows, Waiting
+from semistream.joins.protocols import Codes, FrontStage, MakeFront, Rows, Waiting
 from semistream.joins.rows import Slots
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Routing, StreamBuffer
@@ -119,7 +121,7 @@ class StreamJoin(ABC):
             batches,
             self._spec,
             self._relation.coder,
-            self._reader.may_hold,
+            self._may_hold,
             self._routing,
             self.stopwatch,
             FIRST_SLICE_BYTES,
@@ -144,6 +146,12 @@ class StreamJoin(ABC):
         self._allocate(sample, stream)
         while not self._is_done(stream):
             yield from self._iterate(stream)
+
+    def _may_hold(self, codes: Codes) -> NDArray[np.bool_]:
+        """Say which codes R may have; if keys are not compared, any as long as R has rows."""
+        if self._spec.stream_key:
+            return self._reader.may_hold(codes)
+        return np.full(len(codes), self._reader.row_count > 0)
 
     @abstractmethod
     def _allocate(self, sample: pa.RecordBatch, stream: StreamBuffer) -> None:

@@ -23,8 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget.rules import RULES
+from semistream.budget.sizing import LEAST_CANDIDATES
 from semistream.columns import plain_schema, take_rows
-from semistream.conditions.expressions import Columns
+from semistream.conditions.expressions import Columns, Side
+from semistream.joins.buckets import Buckets
 from semistream.joins.candidates import OrderedTuples, bounds_of, pairs
 from semistream.joins.liverows import live_pairs
 from semistream.joins.meshjoin import MeshJoin
@@ -44,11 +46,15 @@ class ThetaJoin(ScanJoin):
         self._condition = task.spec.condition
         self._ours = self._condition.columns_of("stream")  # columns that it looks at
         self._theirs = self._condition.columns_of("relation")
-        schemas = {
+        schemas: dict[Side, pa.Schema] = {
             "stream": task.spec.stream_schema,
             "relation": plain_schema(task.relation.schema),
         }
         self._bounds = bounds_of(self._condition, schemas)  # None: all tuples are candidates
+
+    def _buckets(self, most: int) -> Buckets:
+        """Tuples have no code of R here, and H is not probed: any bucket will do."""
+        return Buckets.hashed(most)
 
     def _match(self, first_row: int) -> Iterator[pa.RecordBatch]:
         """Emit all matches of waiting tuples on the pages that are loaded."""
@@ -60,16 +66,19 @@ class ThetaJoin(ScanJoin):
         count, most = len(self._disk.codes), self._emission.buffer.rows
         for first in range(0, count, most):
             rows = np.arange(first, min(first + most, count))
-            found = self._matches(rows, tuples, ours, most)
+            found = self._matches(rows, tuples, ours)
             found = live_pairs(found, self._reader.dead, first_row)
             for matched, matching in self.stopwatch.timed("probe", found):
-                yield from self._emit_matches(matched, matching)
+                for start in range(0, len(matched), most):
+                    some = slice(start, start + most)
+                    yield from self._emit_matches(matched[some], matching[some])
 
     def _matches(
-        self, rows: Rows, tuples: OrderedTuples, ours: Columns, most: int
+        self, rows: Rows, tuples: OrderedTuples, ours: Columns
     ) -> Iterator[tuple[Rows, Slots]]:
         """Yield (row in the disk buffer, slot) pairs for which the condition holds."""
         theirs = self._relation_columns(rows)
+        most = max(self._emission.buffer.rows, LEAST_CANDIDATES)
         for which, places in pairs(*tuples.runs(theirs, len(rows)), most):
             columns = {name: take_rows(array, places) for name, array in ours.items()}
             columns |= {name: take_rows(array, which) for name, array in theirs.items()}
@@ -90,5 +99,5 @@ class ThetaJoin(ScanJoin):
         return _by_name("relation", self._theirs, read)
 
 
-def _by_name(side: str, names: Sequence[str], arrays: Sequence[pa.Array]) -> Columns:
-    return {(side, name): array for name, array in zip(names, arrays, strict=True)}  # type: ignore[misc]
+def _by_name(side: Side, names: Sequence[str], arrays: Sequence[pa.Array]) -> Columns:
+    return {(side, name): array for name, array in zip(names, arrays, strict=True)}

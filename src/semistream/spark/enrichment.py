@@ -51,7 +51,7 @@ from semistream.spark.keys import column, partition_expression
 from semistream.spark.merging import Merging
 from semistream.spark.metrics import TELEMETRY_COLUMN, JoinClock, counted, observe
 from semistream.spark.parallelism import Cores
-from semistream.spark.routing import Given, Route, choose_route
+from semistream.spark.routing import Given, Route, choose_route, routing_for_order
 from semistream.spark.spreading import spread_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
 from semistream.spark.warm import WarmTask, Warmth, remove_when_stopped
@@ -85,6 +85,7 @@ def enrich(
     suffix: str | None = None,
     condition: Conditions | None = None,
     valid_at: str | None = None,
+    ordered: str | None = None,
     name: str | None = None,
     max_staleness: float | str | timedelta | None = None,
     on_stale: str = "warn",
@@ -99,7 +100,9 @@ def enrich(
     join, a size or a share of the relation (``"5%"``), 64 MB unless given: tasks that run at once
     share it equally. Give `memory_per_task` instead if executors are sized by core. A `condition`
     must hold for a pair to match, beside equal keys (`semistream.conditions.condition`). With
-    `valid_at`, a column of the stream, the version of a row matches that was valid then.
+    `valid_at`, a column of the stream, the version of a row matches that was valid then. With
+    ``ordered="stream"`` the rows of an input partition leave in their order, and stay in it; with
+    ``ordered="key"`` those of an input partition that have the same key leave in their order.
 
     With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
     stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
@@ -128,11 +131,12 @@ def enrich(
     if relation.is_fixed or not stream.isStreaming:
         _planned.append(relation.hold())
     given = _given(memory, memory_per_task, relation)
+    routing = routing_for_order(ordered, routing, algorithm)
     route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
     check_workers(session)
     check_rate(algorithm, rate)
     share = None if rate is None else rate / route.tasks
-    about = (relation, spec, algorithm, route, staleness, _warmth(stream, route), share)
+    about = (relation, spec, algorithm, route, staleness, _warmth(stream, route), share, ordered)
     task = Task(*about).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     observed = observe(joined, relation, route, name)
@@ -224,11 +228,12 @@ class Task:
     staleness: Staleness = field(default_factory=Staleness)
     warmth: Warmth | None = None  # of a streaming query: what stays warm between micro-batches
     rate: float | None = None  # rows per second that a task must keep up with
+    ordered: str | None = None  # in which order rows leave
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
     def with_factors(self) -> "Task":
         """Return the task with the cost factors of the driver's host, by which `auto` chooses."""
-        if self.algorithm != AUTO:
+        if self.algorithm != AUTO or not self.spec.stream_key:
             return self
         return replace(self, factors=factors_for(self.relation, self.spec))
 
@@ -265,6 +270,7 @@ class Task:
                     *about,
                     factors=self.factors,
                     rate=self.rate,
+                    ordered=self.ordered,
                     front=warm.front,
                     history=warm.history,
                 )

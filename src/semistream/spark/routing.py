@@ -35,6 +35,7 @@ from dataclasses import dataclass, replace
 from semistream.advice.auto import AUTO, MESHJOIN
 from semistream.advice.choice import LOOK_UP, RESIDENT
 from semistream.advice.feasible import check_share
+from semistream.advice.ordered import check_order
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.registry import ALGORITHMS
 from semistream.relation.relation import Relation
@@ -157,6 +158,17 @@ def choose_route(
         except BudgetError:
             pass  # the page table of one partition may fit
     return _checked(shuffled, algorithm, relation, spec)
+
+
+def routing_for_order(ordered: str | None, routing: str, algorithm: str) -> str:
+    """Return the routing of a join whose output is ordered: a shuffle keeps only keys in order."""
+    check_order(ordered, algorithm)
+    if ordered == "stream" and routing == SHUFFLE:
+        raise OptionError(
+            "a shuffle does not keep the order of the stream; with ordered='stream' leave routing "
+            "out, or set it to 'local'. With ordered='key' rows may be shuffled"
+        )
+    return LOCAL if ordered == "stream" else routing
 
 
 def _without_key(routing: str) -> tuple[str, str]:
