@@ -18,7 +18,7 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
 def rounded(number: float) -> float:
     """Return a number with its first three digits only: the models know no more.
 
-    >>> rounded(8_201_350), rounded(0.01234), rounded(0.0), rounded(inf)
+    >>> rounded(8_201_350.0), rounded(0.01234), rounded(0.0), rounded(inf)
     (8200000.0, 0.0123, 0.0, inf)
     """
     return round(number, 2 - floor(log10(number))) if 0 < number < inf else number
