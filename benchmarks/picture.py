@@ -93,16 +93,21 @@ def last_run(results: Path) -> list[dict[str, Any]]:
     return [line for line in lines if line["run_at"] == lines[-1]["run_at"]]
 
 
+def best_of(lines: list[dict[str, Any]], contestants: tuple[str, ...]) -> dict[int, float]:
+    """Return the least time of some contestants, by the rows of R."""
+    best: dict[int, float] = {}
+    for line in lines:
+        if line["contestant"] in contestants:
+            size = line["relation_rows"]
+            best[size] = min(line["seconds"], best.get(size, line["seconds"]))
+    return dict(sorted(best.items()))
+
+
 def draw(lines: list[dict[str, Any]], path: Path) -> None:
     """Draw both curves, both axes logarithmic."""
     from matplotlib.figure import Figure
 
-    ours = {line["relation_rows"]: line["seconds"] for line in lines if line["contestant"] == OURS}
-    plain: dict[int, float] = {}
-    for line in lines:
-        if line["contestant"] in PLAIN:
-            size = line["relation_rows"]
-            plain[size] = min(line["seconds"], plain.get(size, line["seconds"]))
+    ours, plain = best_of(lines, (OURS,)), best_of(lines, PLAIN)
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
     memory = lines[0]["budget_bytes"] / 1e6
@@ -110,6 +115,9 @@ def draw(lines: list[dict[str, Any]], path: Path) -> None:
     label = f"semistream, {memory:.0f} MB in all"
     axes.plot(list(ours), list(ours.values()), "o-", color="tab:blue", label=label)
     axes.set(xscale="log", yscale="log", xlabel="rows of the master table", ylabel="seconds")
+    axes.xaxis.set_major_formatter(lambda rows, _: f"{rows / 1e6:g}M")
+    axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
+    axes.yaxis.set_minor_formatter(lambda seconds, _: f"{seconds:g}")
     axes.set_title(
         f"A micro-batch of {lines[0]['batch_rows']:,} rows; {lines[0]['machine']}", fontsize=10
     )

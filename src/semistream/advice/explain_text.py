@@ -1,7 +1,7 @@
 """How `explain` prints times, rates and tables."""
 
 from collections.abc import Sequence
-from math import floor, log10
+from math import floor, inf, log10
 
 
 def aligned_lines(lines: list[list[str]]) -> list[str]:
@@ -18,10 +18,10 @@ def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
 def rounded(number: float) -> float:
     """Return a number with its first three digits only: the models know no more.
 
-    >>> rounded(8_201_350), rounded(0.01234), rounded(0.0)
-    (8200000.0, 0.0123, 0.0)
+    >>> rounded(8_201_350.0), rounded(0.01234), rounded(0.0), rounded(inf)
+    (8200000.0, 0.0123, 0.0, inf)
     """
-    return round(number, 2 - floor(log10(number))) if number > 0 else 0.0
+    return round(number, 2 - floor(log10(number))) if 0 < number < inf else number
 
 
 def rate_text(rate: float) -> str:

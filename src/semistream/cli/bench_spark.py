@@ -14,7 +14,12 @@ import numpy as np
 import pyarrow as pa
 from rich.console import Console
 
-from semistream.advice.calibration import Calibration, calibrate, usual_spec
+from semistream.advice.calibration import (
+    Calibration,
+    calibrate,
+    calibration_for,
+    usual_spec,
+)
 from semistream.advice.calibration.sparkcosts import KnownCosts
 from semistream.api import Relation, build_relation
 from semistream.cli.progress import Progress
@@ -61,7 +66,10 @@ def run_bench_spark(quick: bool, out: Path | None) -> int:
 def _measure(folder: Path, quick: bool) -> tuple[KnownCosts, list[Checked]]:
     times = _QUICK if quick else 1
     relations = {key: _build(folder, key, rows // times) for key, rows in _ROWS.items()}
-    calibrations = {key: calibrate(r, usual_spec(r, None)) for key, r in relations.items()}
+    calibrations = {
+        key: calibration_for(r, usual_spec(r, None)) if quick else calibrate(r)
+        for key, r in relations.items()
+    }
     session = local_session("semistream-bench", folder, memory="2g")
     try:
         trials = {key: Trials(session, r, folder / key) for key, r in relations.items()}
