@@ -16,7 +16,7 @@ from semistream.lab.common import MB, rate_row
 from semistream.lab.computing import rate_with_computing
 from semistream.lab.figures import ONE_COST_DISK, Lab, Point
 from semistream.lab.findings import hybridjoin as findings
-from semistream.lab.flows import STEP_S, Flow
+from semistream.lab.flows import Flow
 from semistream.lab.latency import on_bursts, on_flow, scales
 from semistream.lab.rig import Rig
 from semistream.workload.miniature import Miniature
@@ -30,7 +30,8 @@ MEMORY = 50 * MB
 SEEKS_MS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 SEEK_SIZES = (0.5e6, 2e6, 8e6)
 PAUSES_S = (0.0, 10.0, 60.0, 300.0)
-_SECONDS = 40.0  # of a run at a low rate
+_SECONDS = 20.0  # of a run at a low rate
+_STEPS = 2048  # of the generator in a run at the highest rate
 _SHORT_S, _BURST_RATE = 10.0, 1000.0  # how long tuples arrive between pauses, and how many a second
 
 
@@ -117,9 +118,9 @@ def _rate_on_bursts(lab: Lab, rig: Rig, line: str, memory: float, **labels: floa
         measured = rig.measure(algorithm, memory, tuned.split)
         rate = measured.rate if device is None else rate_with_computing(rig, algorithm, measured)
         return [{**labels, "algorithm": line, "tuples_per_s": rate}]
-    # Four cycles of the slower join's reading at least, and several of the longest bursts.
-    seconds = max(60.0, 6 * rig.size_bytes / device.bytes_per_s) / rig.times
-    flow = Flow.bursty(max(rivals), seconds, lab.seed, STEP_S / rig.times)
+    # Eight cycles of a scan. The longest bursts last half as long, whatever the size of R.
+    seconds = 8 * rig.size_bytes / device.bytes_per_s / rig.times
+    flow = Flow.bursty(max(rivals), seconds, lab.seed, seconds / _STEPS)
     served = on_flow(rig, algorithm, memory, tuned.split, flow, device)
     times = {"waiting_s": served.waiting_s, "processing_s": served.processing_s}
     return [{**labels, "algorithm": line, "tuples_per_s": served.rate, **times}]
