@@ -140,8 +140,8 @@ _NOT_SHRINKING = (
 )
 _ON_BURSTS = (
     "The paper's bursty stream, at a mean rate half above what the faster of MESHJOIN and "
-    "HYBRIDJOIN can serve. Waiting and processing times are in the data. With computing charged: always finding "
-    "tuples, at measured cost factors of a server of 2026."
+    "HYBRIDJOIN can serve. Waiting and processing times are in the data. With computing "
+    "charged: always finding tuples, at measured cost factors of a server of 2026."
 )
 _RATE = "service rate (tuples/s)"
 BY_SIZE = Lines(

@@ -1,8 +1,8 @@
 """HYBRIDJOIN's experiments with arrivals: figures 10(a) to (d) on its bursty stream, and more.
 
 Figures 10(c) and 10(d) show what the joins serve of bursts whose mean rate is half as high again as
-the faster of MESHJOIN and HYBRIDJOIN can serve: in a burst both fall behind, in a long lull they may
-run dry. At a lower rate the lulls would cost only the faster one. INLJ is far behind such a stream,
+the faster of MESHJOIN and HYBRIDJOIN can serve: in a burst both fall behind, in a long lull they
+may run dry. At a lower rate the lulls would cost only the faster one. INLJ is far behind such a stream,
 so its rate is the one at which it always finds tuples.
 """
 
