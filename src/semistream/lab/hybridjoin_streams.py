@@ -2,8 +2,8 @@
 
 Figures 10(c) and 10(d) show what the joins serve of bursts whose mean rate is half as high again as
 the faster of MESHJOIN and HYBRIDJOIN can serve: in a burst both fall behind, in a long lull they
-may run dry. At a lower rate the lulls would cost only the faster one. INLJ is far behind such a stream,
-so its rate is the one at which it always finds tuples.
+may run dry. At a lower rate the lulls would cost only the faster one. INLJ is far behind such a
+stream, so its rate is the one at which it always finds tuples.
 """
 
 from collections.abc import Sequence
