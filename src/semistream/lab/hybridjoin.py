@@ -134,9 +134,9 @@ def _draw_sales(canvas: Canvas, table: Table) -> None:
 
 
 _NOT_SHRINKING = (
-    "The lead grows a little. With one cost for all, HYBRIDJOIN gains because its slots are free "
-    "again once their tuples are resolved: with many loads a slot resolves nearly two tuples in a "
-    "cycle, with few hardly more than one. A larger R has more loads."
+    "The lead is about the same at every size. With one cost for all, HYBRIDJOIN gains because its "
+    "slots are free again once their tuples are resolved: with many loads a slot resolves nearly "
+    "two tuples in a cycle. A larger R has more loads, but its best ones are smaller and cost more."
 )
 _ON_BURSTS = (
     "The paper's bursty stream, at a mean rate half above what the faster of MESHJOIN and "

@@ -172,7 +172,7 @@ _PARTITIONS = (
 )
 _VARIANCES = (
     "Equation 9 uses n·p·(1 − p), the variance, for the mean number of matches n·p, and takes all "
-    "partitions to be loaded equally often. Corrected in both, it is close."
+    "partitions to be loaded equally often. Corrected in both, it is far nearer."
 )
 
 
