@@ -37,7 +37,7 @@ _COMPARED = tuple(
 )
 _ROWS = 3_500_000
 _TIMES = 10
-_WINDOWS = 12  # length of the offline bound's stream, in windows
+_WINDOWS = 12  # length of the fixed cache's stream, in windows
 
 
 def _bench(lab: Lab, device: str) -> Bench:

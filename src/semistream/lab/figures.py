@@ -116,6 +116,7 @@ class Figure:
     medium: str = ""  # replaces the device, for a figure that does not read from it
     needs_clock: bool = False  # can only be made on an emulated device
     is_random: bool = True  # depends on the seed, so it is made with several
+    disk: str = PAPERS_DISK  # the kind of the papers' disk that it reads from
     size: tuple[float, float] = (7.2, 4.4)  # inches
 
     @property

@@ -1,8 +1,9 @@
 """HYBRIDJOIN's experiments with arrivals: figures 10(a) to (d) on its bursty stream, and more.
 
-Figures 10(c) and 10(d) show what the joins serve of bursts that come, on average, as fast as the
-faster of MESHJOIN and HYBRIDJOIN can serve them: in a burst both fall behind, in a lull both run
-dry. INLJ is far behind such a stream, so its rate is the one at which it always finds tuples.
+Figures 10(c) and 10(d) show what the joins serve of bursts whose mean rate is half as high again as
+the faster of MESHJOIN and HYBRIDJOIN can serve: in a burst both fall behind, in a long lull they
+may run dry. At a lower rate the lulls would cost only the faster one. INLJ is far behind such a
+stream, so its rate is the one at which it always finds tuples.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from semistream.lab.common import MB, rate_row
 from semistream.lab.computing import rate_with_computing
 from semistream.lab.figures import ONE_COST_DISK, Lab, Point
 from semistream.lab.findings import hybridjoin as findings
-from semistream.lab.flows import STEP_S, Flow
+from semistream.lab.flows import Flow
 from semistream.lab.latency import on_bursts, on_flow, scales
 from semistream.lab.rig import Rig
 from semistream.workload.miniature import Miniature
@@ -30,7 +31,9 @@ MEMORY = 50 * MB
 SEEKS_MS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 SEEK_SIZES = (0.5e6, 2e6, 8e6)
 PAUSES_S = (0.0, 10.0, 60.0, 300.0)
-_SECONDS = 40.0  # of a run at a low rate
+_SECONDS = 20.0  # of a run at a low rate
+_OFFERED = 1.5  # arrivals, of what the faster join can serve
+_STEPS = 2048  # of the generator in a run at the highest rate
 _SHORT_S, _BURST_RATE = 10.0, 1000.0  # how long tuples arrive between pauses, and how many a second
 
 
@@ -106,7 +109,7 @@ def memory_points(lab: Lab) -> Sequence[Point]:
 
 
 def _rate_on_bursts(lab: Lab, rig: Rig, line: str, memory: float, **labels: float) -> list[Row]:
-    """Return the rate of bursts that come as fast as the faster join can serve them."""
+    """Return what a join serves of bursts that are too many for both on average."""
     if line == "inlj":
         return rate_row(rig, line, memory, **labels)
     algorithm = line.removesuffix(findings.COMPUTING)
@@ -117,9 +120,9 @@ def _rate_on_bursts(lab: Lab, rig: Rig, line: str, memory: float, **labels: floa
         measured = rig.measure(algorithm, memory, tuned.split)
         rate = measured.rate if device is None else rate_with_computing(rig, algorithm, measured)
         return [{**labels, "algorithm": line, "tuples_per_s": rate}]
-    # Four cycles of the slower join's reading at least, and several of the longest bursts.
-    seconds = max(60.0, 6 * rig.size_bytes / device.bytes_per_s) / rig.times
-    flow = Flow.bursty(max(rivals), seconds, lab.seed, STEP_S / rig.times)
+    # Eight cycles of a scan. The longest bursts last half as long, whatever the size of R.
+    seconds = 8 * rig.size_bytes / device.bytes_per_s / rig.times
+    flow = Flow.bursty(_OFFERED * max(rivals), seconds, lab.seed, seconds / _STEPS)
     served = on_flow(rig, algorithm, memory, tuned.split, flow, device)
     times = {"waiting_s": served.waiting_s, "processing_s": served.processing_s}
     return [{**labels, "algorithm": line, "tuples_per_s": served.rate, **times}]

@@ -26,7 +26,7 @@ from semistream.lab.rig import Rig
 from semistream.relation.device import EmulatedDevice
 
 _BATCH_ROWS = 128
-_MOST_BATCH_ROWS = 4096
+_MOST_BATCH_ROWS = 1024
 _FEW_ROWS = 4  # for a join that takes one at a time
 Floats = NDArray[np.float64]
 
@@ -129,8 +129,9 @@ class _Arriving:
                 requested_at = now
                 yield self._rig.stream_rows(row, 0)
                 continue
-            most = max(self._at_least, min(_MOST_BATCH_ROWS, max(_BATCH_ROWS, due // 4)))
-            most = _FEW_ROWS if self._one_by_one else most
+            # No more than the join can use at once: tuples in its input would count as processed.
+            many = self._at_least if self._at_least > 1 else min(_MOST_BATCH_ROWS, due // 4)
+            most = _FEW_ROWS if self._one_by_one else max(_BATCH_ROWS, many)
             batch = self._rig.stream_rows(row, min(due, most))
             self.taken_s.append(now)
             self.idle_before_s.append(self.idle_s)

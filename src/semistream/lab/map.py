@@ -61,11 +61,11 @@ def measure_map(
     """Measure all places; `progress` gets those done and their total."""
     built = Bench.build(folder, rows, None, seed)
     places = [_Place(*place) for place in product(devices, SHARES, BATCHES, EXPONENTS)]
+    benches = {device: _bench(built, device) for device in devices}
     found: list[Row] = []
     for done, place in enumerate(places):
         progress(done, len(places))
-        bench = _bench(built, place.device)
-        found.extend(_rows_of(bench, place))
+        found.extend(_rows_of(benches[place.device], place))
     progress(len(places), len(places))
     return Table(found)
 

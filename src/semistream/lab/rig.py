@@ -294,8 +294,11 @@ class Rig:
             return Period(inf, inf, most_tuples=256 + 3 * pages)
         most = _MOST_PER_ROW * self.relation.row_count
         loads = self.page_count / (split.pages_per_read or self.page_count)
-        if loads >= _MANY_LOADS and _record(algorithm).family == "index":
-            return Period(1.5, 1, most)  # so many loads even out within a cycle
+        if loads >= _MANY_LOADS and not _record(algorithm).has_front:
+            # So many loads even out: within a part of a cycle for a scan. The window of an index
+            # join is filled at once; it takes some cycles until its tuples are of all ages.
+            is_scan = _record(algorithm).family == "scan"
+            return Period(1.2, 0.4, most) if is_scan else Period(4, 1.5, most)
         return _period(algorithm, most)
 
     def _endless(self, batch_rows: int) -> Iterator[pa.RecordBatch]:

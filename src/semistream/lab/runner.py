@@ -87,7 +87,7 @@ def run_figure(
         number=figure.number,
         title=figure.title,
         note=figure.note,
-        device=figure.medium or described(lab.device),
+        device=figure.medium or described(lab.disk(figure.disk)),
         scale=lab.scale.name,
         seeds=used,
         seconds=round(time.perf_counter() - began, 1),
@@ -178,7 +178,7 @@ def score(claims: Iterable[Judged]) -> str:
 def _draw(canvas: Canvas, figure: Figure, table: Table, lab: Lab, out: Path) -> None:
     figure.draw(canvas, table)
     scale = "the paper's size" if lab.scale.is_full else "in miniature"
-    device = "real device" if lab.device == REAL else f"emulated {lab.device}"
+    device = "real device" if lab.device == REAL else f"emulated {lab.disk(figure.disk)}"
     made = figure.medium or f"{device}, {scale}"
     canvas.suptitle(f"{figure.title}\n({made})", fontsize=10)
     canvas.savefig(out / f"{figure.name}.png", dpi=150)

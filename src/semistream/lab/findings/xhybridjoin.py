@@ -7,7 +7,7 @@ from semistream.lab.rig import UNTUNED
 
 OTHERS = ("meshjoin", "rmeshjoin", "hybridjoin")
 TUNED_MESHJOIN = "meshjoin-tuned"
-EXPONENTS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+EXPONENTS = (0.0, 0.2, 0.6, 1.0)
 
 
 def _leads(x: str, table: Table) -> list[float]:
