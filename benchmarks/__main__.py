@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 USUAL = ("engine", "microbatch", "devices", "admission", "spark", "build", "memory")
-# Only if named: the grid takes hours, `latency` minutes of waiting, `cold` needs root, and `picture`
+# Only if named: the grid takes hours, `latency` waits for minutes, `cold` needs root, and `picture`
 # draws the README's.
 BENCHMARKS = (*USUAL, "latency", "phases", "grid", "cold", "picture")
 
