@@ -39,6 +39,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from semistream.advice.auto import AUTO, make_join
 from semistream.advice.calibration import factors_for
+from semistream.advice.settings import Settings, split_of, with_front_stage
 from semistream.conditions.condition import Conditions
 from semistream.cost.factors import CostFactors
 from semistream.embedded import DEFAULT_MEMORY, JoinOptions, open_relation
@@ -82,6 +83,8 @@ def enrich(
     condition: Conditions | None = None,
     valid_at: str | None = None,
     ordered: str | None = None,
+    front_stage: bool = False,
+    settings: Settings | None = None,
     name: str | None = None,
 ) -> DataFrame:
     """Join a DataFrame, streaming or not, with a relation within a memory budget.
@@ -96,6 +99,8 @@ def enrich(
     `valid_at`, a column of the stream, the version of a row matches that was valid then. With
     ``ordered="stream"`` the rows of an input partition leave in their order, and stay in it; with
     ``ordered="key"`` those of an input partition that have the same key leave in their order.
+    ``front_stage=True`` puts the front stage before a named algorithm; `settings` are its operating
+    parameters (`semistream.advice.settings`), sizes for each task.
 
     With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
     stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
@@ -116,10 +121,12 @@ def enrich(
     schema = _joined_schema(stream, spec, case_sensitive)
     _planned.append(relation.hold())
     given = _given(memory, memory_per_task, relation)
+    algorithm = with_front_stage(algorithm, front_stage)
     routing = routing_for_order(ordered, routing, algorithm)
     route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
+    split_of(settings, algorithm, relation, route.join_bytes)  # raises what is wrong with them
     check_workers(session)
-    task = Task(relation, spec, algorithm, route, ordered=ordered).with_factors()
+    task = Task(relation, spec, algorithm, route, ordered=ordered, settings=settings).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     counters = _counters(route.tasks)
     if name is None:
@@ -197,6 +204,7 @@ class Task:
     route: Route  # how rows come to the task, and its memory
     factors: CostFactors | None = None  # of the driver's host, for `auto`
     ordered: str | None = None  # in which order rows leave
+    settings: Settings | None = None  # of a named algorithm
 
     def with_factors(self) -> "Task":
         """Return the task with the cost factors of the driver's host, by which `auto` chooses."""
@@ -226,7 +234,11 @@ class Task:
             with self._whole_budget():
                 about = (self.relation, spec, self.route.join_bytes, self._partition(first))
                 operator = make_join(
-                    self.algorithm, *about, factors=self.factors, ordered=self.ordered
+                    self.algorithm,
+                    *about,
+                    factors=self.factors,
+                    ordered=self.ordered,
+                    settings=self.settings,
                 )
                 for batch in merging.merge(operator.join(stream)):
                     yield wire.rows(batch)
