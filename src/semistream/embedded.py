@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
+from semistream.advice.settings import Settings, with_front_stage
 from semistream.conditions.condition import Conditions
 from semistream.errors import OptionError
 from semistream.joins.protocols import Operator
@@ -32,6 +33,8 @@ class JoinOptions:
     condition: Conditions | None = None
     valid_at: str | None = None
     ordered: str | None = None
+    front_stage: bool = False
+    settings: Settings | None = None
     rate: float | None = None  # only of `join`
 
     def memory_bytes(self, relation: Relation) -> int:
@@ -68,6 +71,8 @@ def join(
     condition: Conditions | None = None,
     valid_at: str | None = None,
     ordered: str | None = None,
+    front_stage: bool = False,
+    settings: Settings | None = None,
     rate: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of record batches with a relation, within a memory budget.
@@ -80,7 +85,9 @@ def join(
     pair to match, beside equal keys: `where`, `between`, `similar`, a predicate, or several.
     With `valid_at`, a column of the stream, it matches the version of a row that was valid then;
     the relation must have been built with ``validity``. With ``ordered="stream"`` rows leave in the
-    order of the stream, with ``ordered="key"`` those of a key do.
+    order of the stream, with ``ordered="key"`` those of a key do. ``front_stage=True`` puts the
+    front stage before a named algorithm; `settings` are its operating parameters
+    (`semistream.advice.settings`).
 
     Lazy: rows are pulled from `stream` as the window has space for them. The output has all
     columns of the stream, then the requested columns of the relation; its rows are in no particular
@@ -102,7 +109,18 @@ def join(
     [{'product_id': 2, 'quantity': 5, 'name': 'ink'}]
     """
     options = JoinOptions(
-        on, how, columns, memory, algorithm, suffix, condition, valid_at, ordered, rate
+        on,
+        how,
+        columns,
+        memory,
+        algorithm,
+        suffix,
+        condition,
+        valid_at,
+        ordered,
+        front_stage,
+        settings,
+        rate,
     )
     operator, batches = _prepare(stream, relation, options)
     return iter(()) if operator is None else operator.join(batches)
@@ -139,9 +157,17 @@ def _prepare(
     if schema is None:
         return None, ()
     spec, budget_bytes = options.spec(relation, schema), options.memory_bytes(relation)
-    about = (options.algorithm, relation, spec, budget_bytes)
-    rows, ordered = _row_count(stream), options.ordered
-    return make_join(*about, rate=options.rate, stream_rows=rows, ordered=ordered), batches
+    operator = make_join(
+        with_front_stage(options.algorithm, options.front_stage),
+        relation,
+        spec,
+        budget_bytes,
+        rate=options.rate,
+        stream_rows=_row_count(stream),
+        ordered=options.ordered,
+        settings=options.settings,
+    )
+    return operator, batches
 
 
 def _row_count(stream: Stream) -> int | None:

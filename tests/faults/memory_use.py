@@ -45,6 +45,7 @@ def free_memory() -> int:
 def run(case: Case, relation: ss.Relation, batches: list[pa.RecordBatch]) -> dict[str, Any]:
     """Join, check each output batch and let go of it; return the counters."""
     options = {"how": case.how, "memory": case.memory, "algorithm": case.algorithm}
+    options |= case.options
     most_bytes = 0
     try:
         operator, source = prepare(batches, relation, **options)

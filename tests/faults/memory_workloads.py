@@ -5,7 +5,7 @@ numbers alone, so the result of a join can be counted without one.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,7 @@ class Case:
     memory: int
     how: str = "left"
     seed: int = 1
+    options: dict[str, str] = field(default_factory=dict)  # of the join, besides
 
     def batches(self) -> list[pa.RecordBatch]:
         """Return the stream."""

@@ -110,6 +110,22 @@ def test_duplicates_met_by_a_stream_that_gets_wider(
     assert one["growth"] <= most_growth(20 * MB), one
 
 
+def test_conditions_and_order(measure: Callable[[list[Case]], list[Found]]) -> None:
+    """What a condition makes of pairs, and the rows that wait for their turn, are in the budget."""
+    condition = "r.n + 1 > 0 AND length(r.text) >= 0 AND coalesce(r.n, 0) * 2 >= 0"  # always true
+    plain = Case("plain", "texts", 1, "skewed", 300_000, 20_000, 0.0, "", 30 * MB)
+    options = {"condition": condition}
+    cases = [
+        replace(plain, algorithm="cmeshjoin", options=options),
+        replace(plain, algorithm="hybridjoin", options=options | {"ordered": "stream"}),
+        replace(plain, algorithm="lookup", options={"ordered": "stream"}),
+    ]
+    found = measure(cases)
+    for case, one in zip(cases, found, strict=True):
+        assert "error" not in one
+        assert one["growth"] <= most_growth(case.memory), (case, one)
+
+
 def test_all_of_r_in_memory(measure: Callable[[list[Case]], list[Found]]) -> None:
     case = replace(WIDE, shape="half wide", rows=60_000, share=0.5, algorithm="resident")
     (one,) = measure([replace(case, memory=64 * MB)])

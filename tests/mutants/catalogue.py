@@ -690,4 +690,33 @@ MUTANTS = (
         "position[0], position[1] = request, -1",
         ("tests/unit/joins/test_lookupjoin.py",),
     ),
+    # join options
+    Mutant(
+        "a condition is computed, but pairs that fail it stay",
+        "joins/emission.py",
+        "if not held.all():",
+        "if False:",
+        ("tests/contract/test_conditions.py::test_the_version_that_was_valid[cmeshjoin]",),
+    ),
+    Mutant(
+        "ranges: a tuple at the lower bound is no candidate",
+        "joins/candidates.py",
+        'np.searchsorted(self.values, low, "left")',
+        'np.searchsorted(self.values, low, "right")',
+        ("tests/contract/test_without_keys.py::test_as_duckdb[s.x = r.high]",),
+    ),
+    Mutant(
+        "versions: one that begins where another ends is refused",
+        "relation/validity.py",
+        "overlaps = ends[one] > begins[other]",
+        "overlaps = ends[one] >= begins[other]",
+        ("tests/unit/relation/test_validity.py::test_overlaps_are_refused_with_the_key",),
+    ),
+    Mutant(
+        "ordered output: rows whose turn it is leave as they came",
+        "joins/ordering.py",
+        "pa.array(order[first : first + _MOST_ROWS])",
+        "pa.array(np.sort(order)[first : first + _MOST_ROWS])",
+        ("tests/contract/test_order.py::test_the_order_of_the_stream[hybridjoin]",),
+    ),
 )

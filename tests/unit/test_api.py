@@ -29,8 +29,8 @@ def test_pyspark_is_not_imported() -> None:
 
 
 def test_dir_shows_the_public_names_only() -> None:
-    names = ["Relation", "__version__", "build_relation", "configure_spark", "enrich"]
-    assert dir(ss) == [*names, "enrich_with", "errors", "join"]
+    names = ["Relation", "__version__", "between", "build_relation", "configure_spark", "enrich"]
+    assert dir(ss) == [*names, "enrich_with", "errors", "join", "similar", "validity", "where"]
     assert all(getattr(ss, name) is not None for name in dir(ss))
 
 

@@ -36,6 +36,7 @@ from semistream.advice.choice import LOOK_UP, RESIDENT, Advisor, Option, are_few
 from semistream.advice.history import HISTORY, History
 from semistream.advice.ordered import check_order, make_ordered
 from semistream.advice.sampling import SampledSource
+from semistream.advice.settings import Settings, split_of
 from semistream.advice.tuner import Chosen, Tuner
 from semistream.advice.watch import Retune, Watch, has_moved
 from semistream.budget.rowsizes import Widths
@@ -76,10 +77,12 @@ def make_join(
     front: KeptFront | None = None,
     history: History = HISTORY,
     ordered: str | None = None,
+    settings: Settings | None = None,
 ) -> Operator:
     """Return a join, ready to run, over a relation or one partition of it.
 
-    If it is `ordered`, by ``stream`` or ``key``, rows leave in the order of the stream.
+    If it is `ordered`, by ``stream`` or ``key``, rows leave in the order of the stream. A named
+    algorithm may have `settings` (`semistream.advice.settings`).
 
     A named algorithm splits its budget by the usual shares. ``auto`` chooses algorithm and split by
     the model; the `factors` it needs for that are those of this machine, if it was calibrated, or
@@ -93,9 +96,10 @@ def make_join(
             f"algorithm must be one of {', '.join(known)}; got {name!r}.{did_you_mean(name, known)}"
         )
     check_rate(name, rate)
+    requested = split_of(settings, name, relation, budget_bytes)
     if not spec.stream_key:
         check_without_key(name, ordered)
-        return ThetaJoin(JoinTask(relation, spec, budget_bytes, partition))
+        return ThetaJoin(JoinTask(relation, spec, budget_bytes, partition, requested))
 
     def make(name: str, spec: JoinSpec, budget_bytes: int, split: Split = USUAL) -> Operator:
         if name != AUTO:
@@ -106,7 +110,11 @@ def make_join(
 
     check_order(ordered, name)
     if ordered is None:
-        return make(name, spec, budget_bytes)
+        return make(name, spec, budget_bytes, requested)
+    if settings is not None:
+        raise OptionError(
+            "settings and ordered cannot go together: ordered splits the budget itself"
+        )
     is_long = stream_rows is not None and stream_rows >= relation.row_count
     chosen = [name] if name != AUTO else [RESIDENT, LOOK_UP] if is_long else [LOOK_UP]
     return make_ordered(chosen, relation, spec, budget_bytes, make)

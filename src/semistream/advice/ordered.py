@@ -30,9 +30,9 @@ ORDERS = ("stream", "key")
 # Of a join's budget the window has about this share. What its rows take must fit, and as much again
 # if other tuples are resolved meanwhile.
 _WINDOW_SHARE = 0.6
-_ROOM = {RESIDENT: 0.1, LOOK_UP: 1.6}
-_USUAL_ROOM = 2.0
-_FILLED = 0.8  # the part of the room that the rows of one window may take
+_ROOM = {RESIDENT: 0.1, LOOK_UP: 2.6}
+_USUAL_ROOM = 4.0
+_FILLED = 0.4  # the part of the room that the rows of one window may take
 _MOST_SHARE = 0.85  # of the budget, for rows that wait
 _NUMBER_BYTES = 8
 _SLOT_BYTES, _REQUEST_BYTES = 17, 97  # of a tuple in the window, without its row; of one looked up

@@ -17,7 +17,7 @@ R-MESHJOIN has a window of any size in the place of w·k.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from semistream.budget.sizes import Sizes
 from semistream.budget.split import (
@@ -30,6 +30,7 @@ from semistream.budget.split import (
     least_output_bytes,
     too_small,
 )
+from semistream.errors import BudgetError
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,19 @@ def settings_for_budget(sizes: Sizes, budget_bytes: int, split: Split = USUAL) -
     least = least_memory_bytes(sizes)
     if budget_bytes < least:
         raise too_small("meshjoin", sizes, budget_bytes, least, 1)
-    return _split(sizes, budget_bytes, split, _with_pages, lambda s: s.window_tuples)
+    settings = _split(sizes, budget_bytes, split, _with_pages, lambda s: s.window_tuples)
+    return settings if split.tuples_per_read is None else _entering(settings, split.tuples_per_read)
+
+
+def _entering(settings: MeshJoinSettings, tuples_per_read: int) -> MeshJoinSettings:
+    """Return the settings with a w that was asked for, which must fit."""
+    if tuples_per_read > settings.tuples_per_read:
+        raise BudgetError(
+            f"{tuples_per_read} tuples per read were asked for, but this budget has room for "
+            f"{settings.tuples_per_read}, with {settings.reads_per_cycle} reads in a cycle. Lower "
+            "tuples_per_read, raise disk_buffer, or raise memory"
+        )
+    return replace(settings, window_tuples=tuples_per_read * settings.reads_per_cycle)
 
 
 def least_reduced_bytes(sizes: Sizes) -> int:

@@ -31,6 +31,7 @@ class Split:
     pages_per_read: int | None = None  # b
     front_bytes: int | None = None  # for the front stage, where there is one
     pinned_pages: int | None = None  # l, where pages are pinned
+    tuples_per_read: int | None = None  # w of MESHJOIN
     most_tuples: int | None = None  # of the stream, for look-ups: the window need not have more
 
 

@@ -15,7 +15,8 @@ The paper attaches results to the waiting tuple's entry in H. Here they wait apa
 hits of a front stage, misses and rows of index joins have no entry any more when they are emitted.
 
 Memory: the rows that wait, and one byte for each number between the first that is not resolved and
-the last that is. When they are too many, the join is told that nothing arrives for now
+the last that is. Rows are copied when they are put in order, so they may take half of what is
+reserved. When they are too many, the join is told that nothing arrives for now
 (an empty batch), until the oldest tuples are resolved.
 
 Degenerate cases: a tuple with more matches than fit is a `BudgetError`.
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from semistream.columns import POOL, total_bytes
 from semistream.errors import BudgetError
 from semistream.jit import njit
+from semistream.memory import return_freed_pages
 from semistream.units import format_bytes
 
 ORDER_COLUMN = "__semistream_order"
@@ -86,7 +88,7 @@ class WaitingRows:
         """
         if self._last < self.resolved.upto:
             return False
-        return self.size_bytes + self.resolved.size_bytes > self.limit_bytes // 2
+        return self.size_bytes + self.resolved.size_bytes > self.limit_bytes // 4
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Let joined rows wait."""
@@ -97,7 +99,7 @@ class WaitingRows:
         self._row_count += batch.num_rows
         self.size_bytes += total_bytes(batch.columns)
         self.peak_bytes = max(self.peak_bytes, self.size_bytes + self.resolved.size_bytes)
-        if self.peak_bytes > self.limit_bytes:
+        if self.peak_bytes > self.limit_bytes // 2:
             raise BudgetError(
                 f"{format_bytes(self.peak_bytes)} of joined rows wait for rows of earlier stream "
                 f"rows, but ordered output has {format_bytes(self.limit_bytes)} of this budget. "
@@ -131,6 +133,8 @@ class WaitingRows:
         if len(staying):
             self._batches = [merged.take(pa.array(staying))]
             self._numbers = [numbers[staying]]
+        del merged
+        return_freed_pages()
         self._row_count = len(staying)
         self.size_bytes = 8 * len(staying) + sum(total_bytes(b.columns) for b in self._batches)
 

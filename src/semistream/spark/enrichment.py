@@ -37,6 +37,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from semistream.advice.auto import AUTO, check_rate, make_join
 from semistream.advice.calibration import factors_for
+from semistream.advice.settings import Settings, split_of, with_front_stage
 from semistream.conditions.condition import Conditions
 from semistream.cost.factors import CostFactors
 from semistream.embedded import DEFAULT_MEMORY, JoinOptions, open_relation
@@ -86,6 +87,8 @@ def enrich(
     condition: Conditions | None = None,
     valid_at: str | None = None,
     ordered: str | None = None,
+    front_stage: bool = False,
+    settings: Settings | None = None,
     name: str | None = None,
     max_staleness: float | str | timedelta | None = None,
     on_stale: str = "warn",
@@ -103,6 +106,8 @@ def enrich(
     `valid_at`, a column of the stream, the version of a row matches that was valid then. With
     ``ordered="stream"`` the rows of an input partition leave in their order, and stay in it; with
     ``ordered="key"`` those of an input partition that have the same key leave in their order.
+    ``front_stage=True`` puts the front stage before a named algorithm; `settings` are its operating
+    parameters (`semistream.advice.settings`), sizes for each task.
 
     With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
     stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
@@ -131,12 +136,16 @@ def enrich(
     if relation.is_fixed or not stream.isStreaming:
         _planned.append(relation.hold())
     given = _given(memory, memory_per_task, relation)
+    algorithm = with_front_stage(algorithm, front_stage)
     routing = routing_for_order(ordered, routing, algorithm)
     route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
+    split_of(settings, algorithm, relation, route.join_bytes)  # raises what is wrong with them
     check_workers(session)
     check_rate(algorithm, rate)
     share = None if rate is None else rate / route.tasks
-    about = (relation, spec, algorithm, route, staleness, _warmth(stream, route), share, ordered)
+    is_plain = ordered is None and settings is None and bool(spec.stream_key)
+    warmth = _warmth(stream, route) if is_plain else None
+    about = (relation, spec, algorithm, route, staleness, warmth, share, ordered, settings)
     task = Task(*about).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     observed = observe(joined, relation, route, name)
@@ -229,6 +238,7 @@ class Task:
     warmth: Warmth | None = None  # of a streaming query: what stays warm between micro-batches
     rate: float | None = None  # rows per second that a task must keep up with
     ordered: str | None = None  # in which order rows leave
+    settings: Settings | None = None  # of a named algorithm
     factors: CostFactors | None = None  # of the driver's host, for `auto`
 
     def with_factors(self) -> "Task":
@@ -271,6 +281,7 @@ class Task:
                     factors=self.factors,
                     rate=self.rate,
                     ordered=self.ordered,
+                    settings=self.settings,
                     front=warm.front,
                     history=warm.history,
                 )
