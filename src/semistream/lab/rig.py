@@ -298,7 +298,7 @@ class Rig:
             # So many loads even out: within a part of a cycle for a scan. The window of an index
             # join is filled at once; it takes some cycles until its tuples are of all ages.
             is_scan = _record(algorithm).family == "scan"
-            return Period(1.2, 0.4, most) if is_scan else Period(4, 1.5, most)
+            return Period(1.2, 0.4, most) if is_scan else Period(3, 1, most)
         return _period(algorithm, most)
 
     def _endless(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -404,7 +404,7 @@ def make_join(
 def _period(algorithm: str, most_tuples: float) -> Period:
     if _reads_alone(algorithm):
         return Period(0.0, 1.0, most_tuples=768)
-    # The first paper lets four cycles of R pass and measures one. A scan without a cache is the
+    # The first paper lets three cycles of R pass and measures one. A scan without a cache is the
     # same from the second on. Joins that read by index visit popular pages at irregular intervals,
     # and one such page may serve most of a cycle's tuples.
     is_scan = _record(algorithm).family == "scan"
