@@ -404,7 +404,7 @@ def make_join(
 def _period(algorithm: str, most_tuples: float) -> Period:
     if _reads_alone(algorithm):
         return Period(0.0, 1.0, most_tuples=768)
-    # The first paper lets three cycles of R pass and measures one. A scan without a cache is the
+    # The first paper lets four cycles of R pass and measures one. A scan without a cache is the
     # same from the second on. Joins that read by index visit popular pages at irregular intervals,
     # and one such page may serve most of a cycle's tuples.
     is_scan = _record(algorithm).family == "scan"
