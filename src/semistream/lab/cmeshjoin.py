@@ -26,8 +26,8 @@ from semistream.workload.tpch import Tpch
 
 PAPER = "cmeshjoin"
 _ROWS = 100_000_000
-_TIMES = 500
-_SHARES = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)  # percent of R
+_TIMES = 200
+_SHARES = (1.0, 2.0, 6.0, 10.0)  # percent of R
 _SIZES = (20e6, 40e6, 60e6, 80e6, 100e6)
 _FRONT_SHARES = (0.02, 0.05, 0.1, 0.13, 0.17, 0.22, 0.3, 0.4, 0.55)
 # In a budget of 1 % of R, less than 8 % of it is too little for a cache.

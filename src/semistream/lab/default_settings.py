@@ -23,7 +23,7 @@ from semistream.lab.meshjoin import rates_of, synthetic
 from semistream.lab.rig import Rig
 
 PAPER = "meshjoin-default-settings"
-_PAGE_BYTES = 4_096
+_PAGE_BYTES = 8_192
 _BUDGETS_MB = (20.0, 40.0, 80.0, 160.0, 320.0)
 _BUFFERS_MB = (0.1, 0.2, 0.35, 0.5, 0.7, 0.93, 1.15, 1.4, 1.7, 2.0, 2.4, 2.8, 3.4, 4.2, 5.4, 7.0)
 _LINEAR_MB = (0.93, 2.0, 4.2, 7.0, 10.0, 12.0, 14.0)

@@ -362,6 +362,7 @@ _FIGURES = (
         note="The paper's disk with other seek times. MESHJOIN reads on where it stopped and never "
         "seeks; HYBRIDJOIN seeks for every load. Both always find tuples.",
         medium="hdd-papers with other seek times, emulated, in miniature",
+        is_random=False,
     ),
     Figure(
         PAPER,

@@ -298,7 +298,7 @@ class Rig:
             # So many loads even out: within a part of a cycle for a scan. The window of an index
             # join is filled at once; it takes some cycles until its tuples are of all ages.
             is_scan = _record(algorithm).family == "scan"
-            return Period(1.2, 0.4, most) if is_scan else Period(4, 1.5, most)
+            return Period(1.2, 0.4, most) if is_scan else Period(3, 1, most)
         return _period(algorithm, most)
 
     def _endless(self, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -37,7 +37,7 @@ def completed(words: list[str], folder: Path) -> list[str]:
         (["build", "--order", "fr"], ["frequency"]),
         (["build", "--key", ""], []),
         (["info", ""], []),  # then bash completes files
-        (["lab", ""], ["list", "run", "report", "--help"]),
+        (["lab", ""], ["list", "run", "report", "compare", "map", "computing", "--help"]),
         (["lab", "run", "--scale", ""], ["quick", "paper"]),
         (["completion", "z"], ["zsh"]),
     ],
