@@ -86,9 +86,10 @@ def _stream(spark: SparkSession, keys: int, skew: str, rate: int) -> DataFrame:
 
 def _latencies(joined: DataFrame, batches: int) -> Floats:
     """Run a query for some micro-batches; return the latency of every row after the warm-up."""
-    stamps = (F.min("timestamp"), F.max("timestamp"), F.count("*"))
+    stamp = F.unix_micros("timestamp")
+    stamps = (F.min(stamp), F.max(stamp), F.count("*"))
     names = ("first", "last", "rows")
-    metrics = [stamp.alias(name) for stamp, name in zip(stamps, names, strict=True)]
+    metrics = [column.alias(name) for column, name in zip(stamps, names, strict=True)]
     writer = joined.observe("stamps", *metrics).writeStream.format("noop")
     query = writer.trigger(processingTime="1 second").start()
     while len(_filled(query)) < batches + WARM_UP:
@@ -110,7 +111,7 @@ def _of_batch(progress: StreamingQueryProgress) -> Floats:
     observed = progress.observedMetrics["stamps"]
     started = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
     committed = started + progress.durationMs["triggerExecution"] / 1000
-    first, last = (stamp.timestamp() for stamp in (observed["first"], observed["last"]))
+    first, last = observed["first"] / 1e6, observed["last"] / 1e6
     latencies: Floats = committed - np.linspace(first, last, observed["rows"])
     return latencies
 

@@ -123,10 +123,14 @@ def _notes(history: History) -> bytes:
 
 
 def remove_when_stopped(session: SparkSession, warmth: Warmth) -> None:
-    """Let the files of a query go when it stops, and what earlier ones have left go now."""
+    """Let the files of a query go when it stops, and what earlier ones have left go now.
+
+    A Connect client does not listen: its host is not that of the files. Those go with the server.
+    """
     warmfiles.remove_abandoned(warmth.local_dirs)
     _joins.add(warmth.join)
-    if session not in _listening:
+    is_connect = type(session).__module__.startswith("pyspark.sql.connect")
+    if session not in _listening and not is_connect:
         _listening.add(session)
         session.streams.addListener(_Listener(session, warmth.local_dirs))
 

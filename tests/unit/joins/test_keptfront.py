@@ -107,10 +107,11 @@ def test_micro_batches_agree_with_the_oracles(
 def test_a_cache_continues_where_the_last_one_ended(tmp_path: pytest.TempPathFactory) -> None:
     table = numbers(5_000)
     relation = ss.build_relation(table, tmp_path, key="k", partitions=1, page_size=2_000)
-    batches = MicroBatches(relation)
+    batches = MicroBatches(relation, budget_bytes=400_000)  # all rows are in one window
     batch = pa.record_batch({"k": np.arange(800), "q": np.arange(800)})
     _, first = batches.join(batch)
     assert (first.front_hits, first.warm_rows) == (0, 0)
+    assert first.front_admissions > 700
     _, second = batches.join(batch)
     assert second.warm_rows == first.front_admissions
     assert second.front_hits >= 0.9 * second.warm_rows
