@@ -7,7 +7,9 @@ short, so that they outlive changes around them; one that is no longer found is 
 from dataclasses import dataclass
 
 _CONTRACT = "tests/contract/test_operators.py"
+_CHANGE = "tests/unit/relation/test_change.py"
 _READ_PLAN = ("tests/unit/relation/test_readplan.py",)
+_SEQUENCE = "tests/contract/test_sequences.py::test_a_sequence_of_changes"
 _SPARSE = ("tests/unit/joins/test_diskbuffer.py",)
 
 
@@ -718,5 +720,62 @@ MUTANTS = (
         "pa.array(order[first : first + _MOST_ROWS])",
         "pa.array(np.sort(order)[first : first + _MOST_ROWS])",
         ("tests/contract/test_order.py::test_the_order_of_the_stream[hybridjoin]",),
+    ),
+    # relations that change
+    Mutant(
+        "changes: pairs with dead rows are emitted",
+        "joins/liverows.py",
+        "if len(dead) else len(rows)",
+        "if not len(dead) else len(rows)",
+        (f"{_CHANGE}::test_segments_stay_few_and_are_folded_in", f"{_CHANGE}::test_compact"),
+    ),
+    Mutant(
+        "changes: rows of another key with the same code are lost",
+        "relation/upsert.py",
+        "is_other = ~self._same(theirs, table, first)",
+        "is_other = np.zeros(len(old), np.bool_)",
+        tuple(f"{_SEQUENCE}[{seed}]" for seed in range(1002, 1030) if seed % 4 > 1),
+    ),
+    Mutant(
+        "changes: a writer replaces what another has written meanwhile",
+        "relation/draft.py",
+        "if current != self.replaces:",
+        "if False:",
+        (f"{_CHANGE}::test_the_slower_writer_is_refused_and_loses_nothing",),
+    ),
+    Mutant(
+        "changes: prune removes files that other snapshots share",
+        "relation/prune.py",
+        "if name not in shared:",
+        "if name:",
+        (f"{_CHANGE}::test_prune_leaves_shared_files",),
+    ),
+    Mutant(
+        "changes: a hot key that was changed is looked for on its hot page",
+        "relation/listed.py",
+        "is_hot &= find(codes, self.hot_codes) < 0",
+        "is_hot &= True",
+        (f"{_CHANGE}::test_refresh_keeps_what_the_build_was_given",),
+    ),
+    Mutant(
+        "changes: a key's rows on further delta pages are not read",
+        "relation/pageindex.py",
+        "self._find_ends(reader.clustered_stretches())",
+        "self._find_ends([(a, b) for a, b in bounds.tolist()])",
+        (f"{_CHANGE}::test_a_key_whose_rows_fill_several_delta_pages",),
+    ),
+    Mutant(
+        "changes: a snapshot that a replay needs is pruned",
+        "relation/pins.py",
+        "snapshot is not None and now - entry.modified_at < PIN_S",
+        "snapshot is not None and now - entry.modified_at < 0",
+        (f"{_CHANGE}::test_pins",),
+    ),
+    Mutant(
+        "changes: a repeated micro-batch reads the current snapshot",
+        "spark/following.py",
+        "snapshot = _pin(planned, query, int(batch))",
+        "snapshot = planned.store.read(CURRENT).decode()",
+        ("tests/spark/test_change.py::test_a_repeated_micro_batch_reads_what_it_first_read",),
     ),
 )

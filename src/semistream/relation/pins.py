@@ -44,7 +44,7 @@ def pin_snapshot(store: Store, query: str, batch: int) -> str:
     if isinstance(store, LocalStore):
         _link(store, name)
     else:
-        with turn(store, f"pin-{query}-{batch}"):
+        with turn(store, f"pin-{query}"):
             if _read(store, name) is None:
                 store.replace(name, read_current(store).encode())
     found = _read(store, name)

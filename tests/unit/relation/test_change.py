@@ -21,6 +21,7 @@ from semistream.errors import (
     WriteConflictError,
 )
 from semistream.relation import change, pins, upsert
+from semistream.relation.differences import changed_codes
 from semistream.relation.leases import turn
 from semistream.relation.pins import pin_snapshot, pinned_snapshots
 from semistream.relation.staleness import Staleness
@@ -309,3 +310,19 @@ def test_a_large_upsert_is_spooled_and_read_in_pieces(
     assert [found[i] for i in some[:20]] == [f"newer {i}" for i in some[:20]]
     assert [found[i] for i in some[20:]] == [f"new {i}" for i in some[20:]]
     assert found == content(new.compact())
+
+
+def test_which_keys_changed(relation: ss.Relation) -> None:
+    """What did not change between two snapshots may be kept in caches."""
+    gone = rows([8, 10, 12], "new").append_column("gone", [[True, False, False]])
+    first = relation.upsert(gone, deletes="gone")
+    second = first.upsert(rows([12, 300], "newer"))
+    assert changed_codes(relation, first, 0).tolist() == [8, 10, 12]  # type: ignore[union-attr]
+    assert changed_codes(relation, first, 1).tolist() == []  # type: ignore[union-attr]
+    since = changed_codes(first, second, 0)
+    assert since is not None
+    assert {12, 300} <= set(since.tolist()) <= {10, 12, 300}, "taken up with the newer segment"
+    both = changed_codes(relation, second, 0)
+    assert both is not None
+    assert both.tolist() == [8, 10, 12, 300]
+    assert changed_codes(relation, second.compact(), 0) is None
