@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 USUAL = ("engine", "microbatch", "devices", "admission", "spark", "build", "memory")
-# Only if named: the grid takes hours, and `cold` needs root.
-BENCHMARKS = (*USUAL, "grid", "cold")
+# Only if named: `sql` starts database servers, the grid takes hours, and `cold` needs root.
+BENCHMARKS = (*USUAL, "sql", "grid", "cold")
 
 
 def main() -> int:
