@@ -96,7 +96,7 @@ def _timed(
     batches = list(joined())
     seconds = perf_counter() - started
     assert same_rows(pa.Table.from_batches(batches), expected), "the answer is wrong"
-    return sales.num_rows / seconds
+    return float(sales.num_rows / seconds)
 
 
 def _queried(filled: Any, sales: pa.Table) -> float:
@@ -110,7 +110,7 @@ def _queried(filled: Any, sales: pa.Table) -> float:
         for key in sales.column("k").to_pylist():
             cursor.execute(sql, (key,))
             assert cursor.fetchone() is not None
-        return sales.num_rows / (perf_counter() - started)
+        return float(sales.num_rows / (perf_counter() - started))
     finally:
         connection.close()
 
