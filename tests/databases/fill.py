@@ -1,6 +1,8 @@
 """Puts an Arrow table into each kind of database."""
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -85,6 +87,19 @@ class Filled:
                     cursor.executemany(f"INSERT INTO {name} VALUES ({marks})", listed)
             cursor.close()
             connection.commit()
+
+    def run_elsewhere(self, sql: str) -> None:
+        """Run a statement while a join reads.
+
+        Two libraries of SQLite in one process lose each other's locks, so that takes another one.
+        """
+        if self.kind != "sqlite":
+            self.run(sql)
+            return
+        code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute(sys.argv[2]);"
+        code += "c.commit()"
+        command = [sys.executable, "-c", code, urlsplit(self.url).path[1:], sql]
+        subprocess.run(command, check=True)
 
     def _connect(self) -> Any:
         parts = urlsplit(self.url)

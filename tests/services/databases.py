@@ -9,16 +9,20 @@ import importlib.util
 import os
 import shutil
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pymysql
 import pytest
 
 from tests.services.ivy import fetch, run
 from tests.spark.services import (
+    PATIENCE_SECONDS,
     environment,
     free_port,
     service,
@@ -89,8 +93,22 @@ def mariadb(folder: Path) -> Iterator[Server]:
         list(map(str, [base / "bin/mariadbd", *common, *settings])), log, environment()
     ) as process:
         wait_until_listening(process, port, log)
+        _wait_until_serving(port, log)
         first.unlink()
         yield Server(f"mysql://{USER}@127.0.0.1:{port}/{DATABASE}")
+
+
+def _wait_until_serving(port: int, log: Path) -> None:
+    """Return when MariaDB has run its first statements, which it does after it listens."""
+    about: dict[str, Any] = {"host": "127.0.0.1", "port": port, "user": USER}
+    for _ in range(10 * PATIENCE_SECONDS):
+        try:
+            pymysql.connect(**about, password=PASSWORD, database=DATABASE).close()
+        except pymysql.err.OperationalError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError(f"MariaDB does not answer:\n{log.read_text()[-4000:]}")
 
 
 def _postgresql_programs() -> Path:
