@@ -55,9 +55,12 @@ def measure(sizes: list[int], batch_rows: int, memory: int) -> None:
         _NAME, {"batch_rows": batch_rows, "budget_bytes": memory, "columns_added": len(TWO)}
     )
     table = []
-    for rows in sizes:
-        with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
-            for name, seconds in _times(Path(folder), rows, batch_rows, memory).items():
+    # One folder for all: this process holds a lease on each relation until it ends.
+    with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
+        for rows in sizes:
+            work = Path(folder) / str(rows)
+            work.mkdir()
+            for name, seconds in _times(work, rows, batch_rows, memory).items():
                 report.add(name, relation_rows=rows, seconds=seconds)
                 table.append([f"{rows:,}", name, f"{seconds:.2f}"])
     report.show("Seconds per micro-batch", ["rows of R", "join", "s"], table)
