@@ -36,11 +36,14 @@ are left (window holds 600 B). Raise memory.
 import ctypes
 import gc
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 
 from semistream.errors import BudgetError
 from semistream.units import format_bytes
+
+MEMINFO = Path("/proc/meminfo")
 
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
@@ -136,3 +139,19 @@ def return_freed_pages() -> None:
     pa.default_memory_pool().release_unused()
     if _malloc_trim is not None:
         _malloc_trim(0)
+
+
+def host_memory() -> tuple[int, int]:
+    """Return available and total memory, in bytes; a container's limit counts as its total."""
+    fields = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
+    total, free = (1024 * int(fields[n].split()[0]) for n in ("MemTotal", "MemAvailable"))
+    group = Path("/sys/fs/cgroup")
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        text = (group / limit).read_text().strip() if (group / limit).is_file() else "max"
+        if text.isdigit() and int(text) < total:
+            total = int(text)
+            free = min(free, total - int((group / used).read_text()))
+    return free, total

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import semistream as ss
 from semistream.advice.feasible import check_share
 from semistream.errors import BudgetError, OptionError
+from semistream.spark import routing
 from semistream.spark.enrichment import _planned
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, Route, choose_route
@@ -294,3 +295,15 @@ def test_memory_of_each_task(
 def test_memory_is_given_once(spark: SparkSession, relation: ss.Relation) -> None:
     with pytest.raises(OptionError, match=r"either memory, .* or memory_per_task; got both, '5MB'"):
         ss.enrich(sales(spark, 2), relation, memory="5MB", memory_per_task="1MB")
+
+
+def test_nothing_is_kept_warm_in_front_of_the_page_cache(
+    relation: ss.Relation, spec: JoinSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all of R is in memory, a look-up costs as little as a hit; with a shuffle it differs."""
+    about = ("lookup", relation, spec, Given(MEMORY_BYTES, None), TWO_CORES)
+    warm = {}
+    for total_bytes in (10 * relation.size_bytes, 2 * relation.size_bytes):
+        monkeypatch.setattr(routing, "host_memory", lambda total=total_bytes: (0, total))
+        warm[total_bytes] = [choose_route(r, *about).warm_bytes > 0 for r in ("local", "shuffle")]
+    assert [*warm.values()] == [[False, True], [True, True]]

@@ -19,7 +19,7 @@ from pyspark.sql.streaming import StreamingQuery
 import semistream as ss
 from semistream.joins.keptfront import Saved
 from semistream.relation.leases import Holder
-from semistream.spark import warmfiles
+from semistream.spark import routing, warmfiles
 from semistream.spark.warmfiles import WarmFile, WarmFolder
 from semistream.testing import nested_loop_join, same_rows
 from tests.spark.pipelines import PATIENCE_SECONDS, observed
@@ -210,13 +210,17 @@ class Query:
 
 
 @pytest.fixture
-def start(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Query]]:
+def start(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], Query]]:
     queries: list[Query] = []
 
-    def started(routing: str) -> Query:
-        queries.append(Query(spark, tmp_path, routing))
+    def started(how: str) -> Query:
+        queries.append(Query(spark, tmp_path, how))
         return queries[-1]
 
+    # As if R were too large for the page cache: otherwise nothing is kept for rows that stay.
+    monkeypatch.setattr(routing, "host_memory", lambda: (1, 1))
     yield started
     for query in queries:
         query.query.stop()

@@ -25,6 +25,7 @@ import numpy as np
 
 from semistream.cli.java import java_problem
 from semistream.errors import RelationNotFoundError, SemistreamError
+from semistream.memory import MEMINFO, host_memory
 from semistream.relation.disk import LocalPageFile
 from semistream.relation.relation import Relation
 from semistream.relation.storage import Store
@@ -35,7 +36,6 @@ WRONG = 1  # exit code
 # The lines of a log that name an error, of Python or of Spark, without its class in the JVM.
 _TELLING = re.compile(r"(Caused by: |\s*)(\w+|pyspark\S+|java\.io\.\w+)(Error|Exception): \S")
 _SPARK_S = 180  # a session that takes longer to start is wrong
-_MEMINFO = Path("/proc/meminfo")
 _LEAST_MEMORY = 1 << 30
 _LEAST_SHARED = 64 << 20  # what a container has by default is not more
 _LEAST_FREE = 1 << 30
@@ -242,10 +242,10 @@ def check_worker(worker: dict[str, Any], local: str | None) -> Iterator[Finding]
 
 def check_memory() -> Iterator[Finding]:
     """Check memory, with the limit of a container, and shared memory."""
-    if not _MEMINFO.exists():
-        yield Finding("memory", "note", f"not known: there is no {_MEMINFO}")
+    if not MEMINFO.exists():
+        yield Finding("memory", "note", f"not known: there is no {MEMINFO}")
         return
-    free, total = _memory()
+    free, total = host_memory()
     text = f"{format_bytes(free)} of {format_bytes(total)} available"
     if free < _LEAST_MEMORY:
         remedy = "Spark and its Python workers need about 1 GB: stop other processes, or add memory"
@@ -260,22 +260,6 @@ def check_memory() -> Iterator[Finding]:
     remedy = "in a container: start it with --shm-size=1g" if free < _LEAST_SHARED else ""
     state: State = "note" if remedy else "ok"
     yield Finding("shared memory", state, f"{format_bytes(free)} free in /dev/shm", remedy)
-
-
-def _memory() -> tuple[int, int]:
-    """Return available and total memory, in bytes; a container's limit counts as its total."""
-    fields = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
-    total, free = (1024 * int(fields[n].split()[0]) for n in ("MemTotal", "MemAvailable"))
-    group = Path("/sys/fs/cgroup")
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        text = (group / limit).read_text().strip() if (group / limit).is_file() else "max"
-        if text.isdigit() and int(text) < total:
-            total = int(text)
-            free = min(free, total - int((group / used).read_text()))
-    return free, total
 
 
 def check_disk(place: str | None) -> Iterator[Finding]:

@@ -27,7 +27,8 @@ Memory: `memory` is divided by the number of tasks that run at once. With a shuf
 as many as there are cores if there are fewer. A part of it is for what stays warm between
 micro-batches (`semistream.spark.warm`): the front stage of each task that runs, the file that it
 writes, and a file for each place. Another part is to merge output in. A join that needs these parts
-itself, or all of R fits without them, does not have them.
+itself does not have them, nor one whose rows of R are in memory anyway: all of R in the join's, or
+in the page cache of a host where rows stay in their tasks.
 """
 
 from dataclasses import dataclass, replace
@@ -38,6 +39,7 @@ from semistream.advice.feasible import check_share
 from semistream.advice.ordered import check_order
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.registry import ALGORITHMS
+from semistream.memory import MEMINFO, host_memory
 from semistream.relation.relation import Relation
 from semistream.spark.parallelism import Cores
 from semistream.spark.spreading import hot_codes
@@ -51,6 +53,7 @@ _MOST_MERGED_BYTES = 2 << 20
 # The part that stays warm, the most and the least of a front stage: loading takes a millisecond for
 # every few megabytes.
 _WARM_PART = 1 / 3
+_CACHED_SHARE = 0.4  # of the memory of a host, that its page cache will hold
 _MOST_WARM_BYTES = 32 << 20
 _LEAST_WARM_BYTES = 64 << 10
 
@@ -207,7 +210,10 @@ def _checked(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -
     """Return the route with memory for other parts, if the join can do without that."""
     merging = route.with_parts(merging=True, warm=False)
     warm = route.with_parts(merging=True, warm=True)
-    stays_warm = _learns(algorithm) and not _is_resident(merging, algorithm, relation, spec)
+    is_in_memory = _is_resident(merging, algorithm, relation, spec) or (
+        route.is_local and _is_cached(relation)
+    )
+    stays_warm = _learns(algorithm) and not is_in_memory
     for tried in (warm, merging, route) if stays_warm else (merging, route):
         try:
             check_share(algorithm, relation, spec, tried.join_bytes, whole=route.joins_all)
@@ -240,3 +246,15 @@ def _is_resident(route: Route, algorithm: str, relation: Relation, spec: JoinSpe
     except BudgetError:
         return False
     return True
+
+
+def _is_cached(relation: Relation) -> bool:
+    """Return whether R will stay in the page cache: there a look-up costs as little as a hit.
+
+    The driver's memory stands for that of the hosts that run tasks, because it is all that is known
+    when the plan is built.
+    """
+    if not relation.store.is_local or not MEMINFO.exists():
+        return False
+    _, total_bytes = host_memory()
+    return relation.size_bytes < _CACHED_SHARE * total_bytes
