@@ -240,9 +240,9 @@ MUTANTS = (
     ),
     Mutant(
         "cost model: a gap is one page shorter",
-        "cost/conditions.py",
-        "at - most_gap - 1)",
-        "at - most_gap)",
+        "cost/kernels.py",
+        "max(0, j - most_gap - 1)",
+        "max(0, j - most_gap)",
         ("tests/unit/cost/test_conditions.py::test_runs_are_those_of_all_cases",),
     ),
     Mutant(

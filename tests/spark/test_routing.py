@@ -146,12 +146,12 @@ def plan(joined: DataFrame) -> str:
 
 def test_local_routing_has_no_exchange(spark: SparkSession, relation: ss.Relation) -> None:
     stream = sales(spark, 3)
-    for routing, algorithm in (("local", "auto"), ("local", "meshjoin"), ("auto", "lookup")):
-        joined = ss.enrich(stream, relation, routing=routing, algorithm=algorithm)
+    for how, algorithm in (("local", "auto"), ("local", "meshjoin"), ("auto", "lookup")):
+        joined = ss.enrich(stream, relation, routing=how, algorithm=algorithm)
         assert "MapInArrow" in plan(joined)
         assert "Exchange" not in plan(joined)
-    for routing, algorithm in (("shuffle", "auto"), ("auto", "meshjoin")):
-        joined = ss.enrich(stream, relation, routing=routing, algorithm=algorithm)
+    for how, algorithm in (("shuffle", "auto"), ("auto", "meshjoin")):
+        joined = ss.enrich(stream, relation, routing=how, algorithm=algorithm)
         assert "Exchange" in plan(joined)
 
 
@@ -280,15 +280,15 @@ def test_memory_of_each_task(
 ) -> None:
     stream = sales(spark, 3)
     expected = nested_loop_join(stream.toArrow(), products, on="k")
-    for routing in ("shuffle", "local"):
+    for how in ("shuffle", "local"):
         with pytest.raises(BudgetError) as refusal:
-            ss.enrich(stream, relation, memory_per_task="1KB", routing=routing)
+            ss.enrich(stream, relation, memory_per_task="1KB", routing=how)
         least = re.search(r"Raise memory_per_task to (\d+) bytes", str(refusal.value))
         assert least, refusal.value
         assert "run at once" not in str(refusal.value)
-        joined = ss.enrich(stream, relation, memory_per_task=int(least[1]), routing=routing)
+        joined = ss.enrich(stream, relation, memory_per_task=int(least[1]), routing=how)
         assert same_rows(joined.toArrow(), expected)
-        route = choose_route(routing, "auto", relation, spec, Given(None, 500_000), Cores(2))
+        route = choose_route(how, "auto", relation, spec, Given(None, 500_000), Cores(2))
         assert route.share_bytes == 500_000
 
 
@@ -300,7 +300,7 @@ def test_memory_is_given_once(spark: SparkSession, relation: ss.Relation) -> Non
 def test_nothing_is_kept_warm_in_front_of_the_page_cache(
     relation: ss.Relation, spec: JoinSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where all of R is in memory, a look-up costs as little as a hit; with a shuffle it differs."""
+    """Where all of R is in memory, a look-up costs as little as a hit; not with a shuffle."""
     about = ("lookup", relation, spec, Given(MEMORY_BYTES, None), TWO_CORES)
     warm = {}
     for total_bytes in (10 * relation.size_bytes, 2 * relation.size_bytes):
