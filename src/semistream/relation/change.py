@@ -51,6 +51,7 @@ def refresh_options(current: Relation, source: Any, sample: Any = None) -> Build
         hot=_hot_keys(current) if keeps_hot else None,
         origin=Origin("refresh", source_name(source), current.snapshot),
         folded=current.manifest.folded,
+        validity=current.manifest.validity,
     )
 
 

@@ -118,3 +118,29 @@ def test_valid_at_needs_versions(tmp_path: Path) -> None:
     relation = ss.build_relation(pa.table({"k": [1], "v": [1]}), tmp_path / "r", key="k")
     with pytest.raises(OptionError, match="built with validity="):
         ss.join(pa.table({"k": [1], "at": [1]}), relation, valid_at="at")
+
+
+def test_versions_stay_when_the_relation_changes(tmp_path: Path) -> None:
+    """An upsert, a compaction and a refresh keep them, and look at the rows that they write."""
+    times = pa.array([0, 5, 0], pa.timestamp("us"))
+    ends = pa.array([5, None, None], pa.timestamp("us"))
+    table = pa.table({"k": [1, 1, 2], "begins": times, "ends": ends, "n": [10, 11, 20]})
+    relation = ss.build_relation(table, tmp_path / "r.rel", key="k", validity=("begins", "ends"))
+    sales = pa.table({"k": [1, 1, 2], "at": pa.array([1, 6, 7], pa.timestamp("us"))})
+
+    def joined(relation: ss.Relation) -> list[int]:
+        found = ss.join(sales, relation, on="k", valid_at="at", columns=["n"], memory="2MB")
+        return sorted(pa.Table.from_batches(found)["n"].to_pylist())
+
+    assert joined(relation) == [10, 11, 20]
+    changed = table[2:].set_column(3, "n", pa.array([21]))
+    relation = relation.upsert(changed)
+    assert joined(relation) == [10, 11, 21]
+    assert joined(relation.compact()) == [10, 11, 21]
+    twice = pa.concat_tables([changed, changed])
+    with pytest.raises(BuildError, match="valid at the same time"):
+        relation.upsert(twice)
+    refreshed = relation.refresh(table)
+    assert joined(refreshed) == [10, 11, 20]
+    with pytest.raises(BuildError, match="valid at the same time"):
+        refreshed.refresh(pa.concat_tables([table, table]))
