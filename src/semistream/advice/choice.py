@@ -26,7 +26,7 @@ CHOICES = tuple(
 )
 # With fewer tuples than this for each of R's pages, nothing reads less than look-ups do, and their
 # other costs are small.
-_FEW_PER_PAGE = 3
+_FEW_PER_PAGE = 5
 # After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
 _GLANCED = 4  # algorithms of which more than the usual split is tried

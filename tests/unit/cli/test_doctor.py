@@ -58,7 +58,7 @@ def test_packages() -> None:
 
 
 def test_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_memory", lambda: (100_000_000, 8_000_000_000))
+    monkeypatch.setattr(doctor, "host_memory", lambda: (100_000_000, 8_000_000_000))
     memory, _ = doctor.check_memory()
     assert (memory.state, memory.found) == ("wrong", "100.0 MB of 8.0 GB available")
 
