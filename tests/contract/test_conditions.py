@@ -29,7 +29,7 @@ CONDITIONS = (
 def cases(algorithm: str) -> list[tuple[Workload, float]]:
     small = [(tight(seed), (1.05, 1.3, 2.0)[seed % 3]) for seed in (0, 1, 4, 5)]
     large = [(skewed(seed), 4.0) for seed in (1,)]
-    rows = {"cinlj": 900, "inlj": 900}.get(algorithm, 2_500)  # these read for each row
+    rows = {"cinlj": 900, "inlj": 900}.get(algorithm, 6_000)  # these read for each row
     large = [(replace(work, stream_rows=rows), factor) for work, factor in large]
     return [
         (replace(work, condition=CONDITIONS[i % len(CONDITIONS)], how=how), factor)

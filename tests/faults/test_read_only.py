@@ -131,4 +131,4 @@ def test_a_folder_of_another_user_is_not_used(
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     (tmp_path / "folder").mkdir(mode=0o700)
-    assert not jit._is_private(tmp_path / "folder")
+    assert not jit.is_private(tmp_path / "folder")

@@ -83,19 +83,21 @@ class OrderedJoin:
         self._budget_bytes = budget_bytes
         self._rows = WaitingRows(self._waiting_bytes, len(spec.stream_schema))
         self._issued = 0  # stream rows that the join was given
+        # Stream rows whose joined rows have room together, by their average size.
+        filled = int(_FILLED * self._waiting_bytes)
+        self._fitting = max(1, filled // _joined_bytes(relation, self._spec))
         self._spec = replace(self._spec, resolved=self._rows.resolved)
         try:
             join_bytes = max(1, budget_bytes - self._waiting_bytes)
-            self._join = make(name, self._spec, join_bytes, self._split(name, relation))
+            self._join = make(name, self._spec, join_bytes, self._split(name))
         except BudgetError as error:
             raise self._explained(error) from None
 
-    def _split(self, name: str, relation: Relation) -> Split:
+    def _split(self, name: str) -> Split:
         """Look-ups resolve a window at once: all its joined rows must have room."""
         if name != LOOK_UP:
             return USUAL
-        fitting = int(_FILLED * self._waiting_bytes) // _joined_bytes(relation, self._spec)
-        return Split(most_tuples=max(1, fitting))
+        return Split(most_tuples=self._fitting)
 
     @property
     def ledger(self) -> MemoryLedger:
@@ -130,8 +132,9 @@ class OrderedJoin:
     def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the stream with its numbers; an empty batch where there is no room for more."""
         for batch in batches:
-            for first in range(0, max(1, batch.num_rows), _SLICE_ROWS):
-                some = batch[first : first + _SLICE_ROWS]
+            slice_rows = min(_SLICE_ROWS, self._fitting)
+            for first in range(0, max(1, batch.num_rows), slice_rows):
+                some = batch[first : first + slice_rows]
                 while self._rows.is_short_of_room and self._rows.resolved.upto < self._issued:
                     yield self._with_numbers(batch[:0])
                 yield self._with_numbers(some)
