@@ -86,8 +86,11 @@ class WaitingRows:
 
         Rows whose turn it is do not count: they leave with the next ones.
         """
-        if self._last < self.resolved.upto:
-            return False
+        return self._last >= self.resolved.upto and self._is_filled
+
+    @property
+    def _is_filled(self) -> bool:
+        """Whether a quarter of the room is taken."""
         return self.size_bytes + self.resolved.size_bytes > self.limit_bytes // 4
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -112,7 +115,7 @@ class WaitingRows:
         upto = self.resolved.upto
         ready = upto - self._left
         enough = max(_LEAST_ROWS, self._row_count // 4)
-        if not self._batches or (ready < enough and not is_end and not self.is_short_of_room):
+        if not self._batches or (ready < enough and not is_end and not self._is_filled):
             self._left = upto if not self._batches else self._left
             return
         if ready == 0:
