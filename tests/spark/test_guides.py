@@ -7,14 +7,18 @@ line before it; `NOT_RUN` has all of these, so that none is added by accident.
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 import semistream as ss
@@ -26,10 +30,12 @@ NOT_RUN = {
         "tests/install installs it in clean environments",
         "they take minutes, and run each other's tests",
     ],
+    "cluster.md": ["needs YARN", "needs Kubernetes"],
     "install.md": [
         "tests/install installs it in clean environments",
         "needs venv-pack and a cluster",
     ],
+    "join-options.md": [],
     "operating.md": [
         "needs an object store",
         "writes to the home folder; tests/unit/cli/test_completion.py runs what it prints",
@@ -41,6 +47,11 @@ NOT_RUN = {
         "needs Azure",
         "needs Hadoop",
     ],
+    "refresh.md": [],
+    "sources.md": [
+        "needs a catalog; tests/unit/test_tables.py has one",
+        "needs Kafka; tests/services/test_kafka.py has one",
+    ],
     "spark.md": [],
     "workloads.md": [
         "needs Kafka or tpchgen-cli, or has no end; tests/services and tests/unit/workload have "
@@ -48,13 +59,13 @@ NOT_RUN = {
         "needs a file of the archive",
     ],
 }
-KINDS = {"python", "sh", "console", "text", "toml"}
+KINDS = {"python", "sh", "console", "text", "toml", "yaml"}
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<why>.*?) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 # Names of folders that Spark reads or writes: the JVM does not move to the test's folder.
-_RELATIVE = re.compile(r'"(sales|enriched|checkpoint)"')
+_RELATIVE = re.compile(r'"(sales|changes|enriched|checkpoint)"')
 PATIENCE_SECONDS = 300
 
 
@@ -111,6 +122,24 @@ def _prepare(page: Path, spark: SparkSession, folder: Path) -> None:
     products.coalesce(1).write.parquet(str(folder / "products.parquet"))
     sales = spark.range(3_000).selectExpr("id as product_id", "rand() as price")
     sales.coalesce(1).write.parquet(str(folder / "sales"))
+    if page.name == "refresh.md":
+        marks = ("id % 2 = 0 as is_deleted", "timestamp_seconds(id) as at")
+        changes = spark.range(9).selectExpr(*columns, *marks)
+        changes.coalesce(1).write.parquet(str(folder / "changes"))
+    if page.name == "sources.md":
+        _put_tables(products.toArrow(), folder)
+
+
+def _put_tables(products: pa.Table, folder: Path) -> None:
+    """Put products into a database, with the time of their last change, and into a lake."""
+    with closing(sqlite3.connect(folder / "shop.db")) as shop, shop:
+        names = "product_id INTEGER PRIMARY KEY, surrogate_key INTEGER, supplier_id INTEGER"
+        shop.execute(f"CREATE TABLE products ({names}, updated_at TEXT)")
+        rows = [(*row.values(), "2026-11-17 01:00:00") for row in products.to_pylist()]
+        shop.executemany("INSERT INTO products VALUES (?, ?, ?, ?)", rows)
+    (folder / "lake").mkdir()
+    feed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(folder / "lake" / "products", products, configuration=feed)
 
 
 def _query(spark: SparkSession) -> Any:
