@@ -122,6 +122,7 @@ class OrderedJoin:
         """Join the stream; rows leave in its order."""
         try:
             for batch in self._join.join(self._numbered(batches)):
+                yield from self._rows.release(is_end=False)  # rows resolved since the last batch
                 self._rows.add(batch)
                 yield from self._rows.release(is_end=False)
         except BudgetError as error:
