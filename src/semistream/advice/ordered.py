@@ -176,7 +176,10 @@ def _waiting_share(name: str, relation: Relation, spec: JoinSpec) -> float:
 def _joined_bytes(relation: Relation, spec: JoinSpec) -> int:
     """Return the size of a tuple's joined rows, as far as it is known before the stream begins."""
     added = [relation.schema.field(name) for name in spec.columns]
-    row_bytes = sum(_value_bytes(field) for field in (*spec.stream_schema, *added))
+    added_bytes = sum(map(_value_bytes, added))
+    if any(encoding_of(field.type) is not Encoding.FIXED for field in added):
+        added_bytes = max(added_bytes, relation.size_bytes // max(1, relation.row_count))
+    row_bytes = sum(map(_value_bytes, spec.stream_schema)) + added_bytes
     keys = sum(partition.distinct_codes for partition in relation.manifest.partitions)
     return int(row_bytes * max(1.0, relation.row_count / max(1, keys)))
 
