@@ -1,6 +1,7 @@
 """Conditions beside equal keys, for every algorithm, against DuckDB, which reads the same text."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -92,6 +93,7 @@ def _likeness(a: str | None, b: str | None) -> float:
     if a is None or b is None:
         return 0.0
 
+    @cache
     def distance(i: int, j: int) -> int:
         if not i or not j:
             return i + j

@@ -32,8 +32,9 @@ def relation(tmp_path_factory: pytest.TempPathFactory) -> ss.Relation:
     return ss.build_relation(table, folder, key="k", partitions=1, page_size="8KiB")
 
 
-@pytest.mark.parametrize("share", [0.05, 0.2])
-@pytest.mark.parametrize(("device", "columns"), [("hdd-2007", 2), ("ssd", 2), ("ssd", 14)])
+@pytest.mark.parametrize(
+    ("device", "columns", "share"), [("hdd-2007", 2, 0.2), ("ssd", 2, 0.05), ("ssd", 14, 0.2)]
+)
 def test_auto_waits_about_as_little_as_the_best_algorithm(
     relation: ss.Relation, device: str, columns: int, share: float
 ) -> None:
