@@ -6,7 +6,6 @@ import pytest
 
 from tests.databases.fill import Filled, file_url
 from tests.services.databases import PASSWORD, mariadb, postgresql
-from tests.spark.conftest import spark  # noqa: F401 - one session, for the tests that need one
 
 KINDS = ("postgresql", "mariadb", "sqlite", "duckdb")
 

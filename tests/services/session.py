@@ -1,6 +1,19 @@
-"""The Spark session of the driver programs here."""
+"""The Spark session of driver programs that are run as scripts, and the environment of these."""
+
+import os
+from pathlib import Path
 
 from pyspark.sql import SparkSession
+
+from tests.spark.services import environment
+
+ROOT = Path(__file__).parents[2]
+
+
+def driver_environment() -> dict[str, str]:
+    """Return an environment in which a script finds the modules of the tests."""
+    given = os.environ.get("PYTHONPATH")
+    return environment(PYTHONPATH=f"{ROOT}{os.pathsep}{given}" if given else str(ROOT))
 
 
 def session(jars: str, folder: str, **more: str) -> SparkSession:

@@ -16,8 +16,9 @@ from semistream.testing import same_rows
 from semistream.workload.registry import make_workload
 from tests.oracle import duckdb_join
 from tests.services.kafka import broker, fetch_jars
+from tests.services.session import driver_environment
 from tests.spark.frames import with_spark_types
-from tests.spark.services import environment, run_driver
+from tests.spark.services import run_driver
 
 ROWS = 20_000
 DRIVER = Path(__file__).parent / "kafka_driver.py"
@@ -48,7 +49,7 @@ def test_a_topic_is_joined_by_spark(server: str, jars: Path, tmp_path: Path) -> 
     source = ",".join(str(jar) for jar in (jars / "source").iterdir())
     schema = "k long, quantity int, price double"
     arguments = [source, server, "sales", schema, str(relation), str(tmp_path)]
-    taken = json.loads(run_driver(str(DRIVER), *arguments, env=environment()))
+    taken = json.loads(run_driver(str(DRIVER), *arguments, env=driver_environment()))
     assert len(taken) > 1  # micro-batches
     assert sum(taken) == ROWS
 
@@ -79,7 +80,7 @@ def test_a_topic_of_changes_keeps_a_relation_up_to_date(
         producer.flush()
         about = [source, server, "changes", relation.location, str(tmp_path)]
         driver = str(DRIVER.with_name("maintain_driver.py"))
-        assert int(run_driver(driver, *about, env=environment())) > 1  # micro-batches
+        assert int(run_driver(driver, *about, env=driver_environment())) > 1  # micro-batches
         keys = pa.table({"k": range(100)})
         now = ss.Relation.open(relation.location)
         found = pa.Table.from_batches(list(ss.join(keys, now, how="inner")))

@@ -108,6 +108,15 @@ class TableRelation(relation.Relation):
         about = (self.key, self.schema.names, self.manifest.page_bytes, self.buffer_bytes)
         return replace(type(self).at(self.url, self.table, *about), reading=self.reading)
 
+    def seen_now(self) -> Self:
+        """Return the relation for a join that begins now: what it reads is a snapshot of its own.
+
+        So its age is that of the rows, and nothing that was kept of earlier rows is taken for them.
+        """
+        now = datetime.now(UTC)
+        name, since = new_snapshot_name(now), now.isoformat()
+        return replace(self, manifest=replace(self.manifest, snapshot=name, created_at=since))
+
     def hold(self) -> Hold:
         """Nothing is pruned in a database; kept so that all relations can be held."""
         return self.reader(list(self.key))._hold

@@ -6,6 +6,9 @@ streaming query, at the snapshot that was current when the micro-batch began
 
 A user without the right to write to the relation cannot pin. Then the query keeps to the snapshot
 that it was planned with, as long as that exists.
+
+A table in a database has no snapshots. Each task reads it as it is when the task begins, so it
+joins a snapshot of its own: what is warm from earlier rows does not fit it.
 """
 
 import errno
@@ -16,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from semistream.databases.relation import TableRelation
 from semistream.errors import ColumnError, RelationNotFoundError, SnapshotPrunedError
 from semistream.relation.failures import check_is_seen, explained
 from semistream.relation.layout import CURRENT
@@ -33,6 +37,8 @@ _opened: OrderedDict[tuple[str, str], Relation] = OrderedDict()  # manifests tha
 
 def followed(planned: Relation, spec: JoinSpec) -> Relation:
     """Return the relation at the snapshot that this task is to join."""
+    if isinstance(planned, TableRelation):
+        return planned.seen_now()
     context = TaskContext.get()
     if planned.is_fixed or context is None:
         return planned
