@@ -118,7 +118,8 @@ def _one_task(
         clock.append(time.perf_counter())
         return clock[-1] - clock[-2]
 
-    warm = WarmTask.load(folder, f"{relation.snapshot}-0", number, share_bytes // 9)
+    about = (folder, relation, "0", 0)
+    warm = WarmTask.load(*about, batch=number, size_bytes=share_bytes // 9)
     steps = {"map the warm file": lap()}
     spec = resolve(relation, batch.schema, on=KEY, columns=TWO)
     kept = (warm.front, warm.history)

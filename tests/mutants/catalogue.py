@@ -541,9 +541,25 @@ MUTANTS = (
     Mutant(
         "warm: what was saved of another snapshot is used",
         "joins/keptfront.py",
-        "self._saved.shape == self._shape",
-        "True",
+        "saved.snapshot != snapshot or ",
+        "",
         ("tests/unit/joins/test_keptfront.py::test_what_was_saved_of_something_else_is_not_used",),
+    ),
+    Mutant(
+        "warm: rows that changed are kept for the next snapshot",
+        "joins/keptfront.py",
+        "cache.forget(saved.changed)",
+        "pass",
+        (
+            "tests/unit/joins/test_keptfront.py::test_rows_that_did_not_change_are_kept_for_the_next_snapshot",
+        ),
+    ),
+    Mutant(
+        "warm: rows of a segment that was folded into a newer one count as unchanged",
+        "relation/differences.py",
+        "changed.append(codes[first_pages >= pages])",
+        "changed.append(codes[first_pages >= pages] if i else codes[:0])",
+        ("tests/unit/relation/test_change.py::test_which_keys_changed",),
     ),
     Mutant(
         "warm: look-ups show keys of several rows to the front stage",

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import semistream as ss
-from semistream.joins.keptfront import Saved
 from semistream.relation.leases import Holder
 from semistream.spark import routing, warmfiles
 from semistream.spark.warmfiles import WarmFile, WarmFolder
@@ -155,8 +154,19 @@ def test_a_saved_cache_survives_the_file(base: Path) -> None:
     WarmFolder("q", "j", ()).store("p", 1, WarmFile("s", arrays, b""))
     found = WarmFolder("q", "j", ()).load("p")
     assert found is not None
-    restored = Saved(found.shape, found.arrays)
-    assert all(np.array_equal(a, b) for a, b in zip(arrays, restored.arrays, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, found.arrays, strict=True))
+
+
+def test_the_file_of_an_older_snapshot_is_found(base: Path) -> None:
+    folder = WarmFolder("query", "join", ())
+    folder.store("20260102T1-ab-10", 5, warm_file(1))
+    folder.store("20260103T1-cd-1", 6, warm_file(2))
+    assert folder.load_older("20260104T1-ef", "0") is None
+    found = folder.load_older("20260104T1-ef", "1")
+    assert found is not None
+    assert (found[0], len(found[1].arrays[0])) == ("20260103T1-cd", 2)
+    assert folder.load_older("20260103T1-cd", "1") is None
+    assert folder.load_older("20260102T1-aa", "1") is None, "a replayed micro-batch begins cold"
 
 
 # Queries ----------------------------------------------------------------------------------------
@@ -169,7 +179,7 @@ class Query:
         self.folder = folder
         (folder / "in").mkdir()
         self.products = pa.table(
-            {"k": np.arange(R_ROWS) * 2, "v": [f"v{i}" for i in range(R_ROWS)]}
+            {"k": np.arange(R_ROWS) * 3, "v": [f"v{i}" for i in range(R_ROWS)]}
         )
         relation = ss.build_relation(
             self.products, folder / "products.rel", key="k", partitions=2, page_size=2_000
@@ -253,3 +263,30 @@ def test_files_that_vanish_cost_time_and_no_row(
     while query.files():  # the listener is told a moment later
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("routing", ["shuffle", "local"])
+def test_an_upsert_leaves_the_rest_warm(
+    spark: SparkSession, start: Callable[[str], Query], routing: str
+) -> None:
+    query = start(routing)
+    for _ in range(2):
+        query.micro_batch()
+    hot = pa.table({"k": [0, 3, 1], "v": ["new", "newer", "no longer missing"]})
+    newer = ss.Relation.open(query.folder / "products.rel").upsert(hot)
+    before = len(query.arrived)
+    third = query.micro_batch()
+    assert third["snapshot"] == newer.snapshot
+    assert third["warm_rows"] > 50
+    query.query.stop()
+    written = spark.read.parquet(str(query.folder / "out")).toArrow()
+    rest = query.products.slice(2)
+    after = pa.concat_tables([hot.cast(rest.schema), rest])
+    expected = [
+        nested_loop_join(pa.concat_tables(sales), products, on="k")
+        for sales, products in (
+            (query.arrived[:before], query.products),
+            (query.arrived[before:], after),
+        )
+    ]
+    assert same_rows(written, pa.concat_tables(expected))

@@ -228,6 +228,20 @@ def evict(rows, table, state, occupied, strangers):
 
 
 @njit(cache=True)
+def forget(codes, table, state, occupied, strangers):
+    """Empty the ways of some codes; return the rows that are dropped."""
+    most = min(len(codes) * WAYS, len(table) * WAYS)
+    dropped = np.empty(most, np.int32)
+    count = 0
+    for code in codes:
+        at = set_of(code, len(table))
+        for w in range(WAYS):
+            if table[at, w] == code and state[at, w] != 0:
+                count = vacate(at, w, table, state, occupied, strangers, dropped, count)
+    return dropped[:count]
+
+
+@njit(cache=True)
 def first_of_each_set(codes, set_count):
     """Return the first `WAYS` codes that belong to each set."""
     filled = np.zeros(set_count, np.uint8)

@@ -154,6 +154,14 @@ class TupleCache:
             self._table[:] = next(arrays)
             self._rows.restore(arrays)
 
+    def forget(self, codes: Codes) -> None:
+        """Evict all rows of some keys, and that R does not have them."""
+        if len(codes) and self._occupied[0]:
+            dropped = kernels.forget(
+                codes, self._table, self._state, self._occupied, self._strangers
+            )
+            self._rows.drop(dropped)
+
     @property
     def match_learner(self) -> "TupleCache":
         """Itself: rows that match are candidates."""

@@ -270,10 +270,10 @@ class Task:
                 relation = followed(self.relation, spec)
                 self.staleness.check(relation)
                 partition = self._partition(first)
+                joined = None if self.route.joins_all else partition
                 warm = WarmTask()
                 if self.warmth is not None:
-                    warm = self.warmth.begin(relation, partition)
-                joined = None if self.route.joins_all else partition
+                    warm = self.warmth.begin(relation, partition, joined)
                 about = (relation, spec, self.route.join_bytes, joined)
                 operator = make_join(
                     self.algorithm,

@@ -6,6 +6,10 @@ the host (`semistream.spark.warmfiles`), because Spark hands a partition to any 
 Losing it costs time and no row, so no row depends on it: a micro-batch that is replayed gives the
 same rows, whatever is warm then.
 
+It follows R: the first micro-batch that joins a newer snapshot begins with the rows that did not
+change (`semistream.relation.differences`). If R was written anew, or more of it changed than is
+cheap to compare, that micro-batch begins cold.
+
 Only streaming queries have warm state. With nested columns only `auto` does.
 
 Memory: a task holds the front stage, and the file that replaces the one before; each place has a
@@ -22,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
+import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import TaskContext
@@ -30,11 +35,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from semistream.advice.history import HISTORY, History
-from semistream.joins.keptfront import KeptFront, Saved
+from semistream.errors import SemistreamError
+from semistream.joins.keptfront import CacheShape, KeptFront, Saved
+from semistream.relation.differences import changed_codes, comparing_bytes
 from semistream.relation.relation import Relation
 from semistream.spark import warmfiles
 from semistream.spark.parallelism import parallelism
-from semistream.spark.warmfiles import WarmFile, WarmFolder
+from semistream.spark.warmfiles import LOG, WarmFile, WarmFolder
 
 _MOST_NOTES_BYTES = 64 << 10
 # A file is replaced when it is this old, or this part of the front stage is new.
@@ -54,8 +61,11 @@ class Warmth:
     local_dirs: tuple[str, ...]  # of Spark
     join: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
-    def begin(self, relation: Relation, partition: int | None) -> "WarmTask":
-        """Return what is warm for this task; nothing, unless it is of a streaming query."""
+    def begin(self, relation: Relation, partition: int | None, joined: int | None) -> "WarmTask":
+        """Return what is warm for a task of a partition; nothing outside of streaming queries.
+
+        `joined` is the partition whose rows it reads; None for all.
+        """
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY) if context is not None else None
         if context is None or not query:
@@ -63,30 +73,48 @@ class Warmth:
         place = f"local{context.partitionId() % self.tasks}" if partition is None else partition
         folder = WarmFolder(query, self.join, self.local_dirs)
         batch = int(context.getLocalProperty(_BATCH) or 0)
-        return WarmTask.load(folder, f"{relation.snapshot}-{place}", batch, self.size_bytes)
+        about = (relation, str(place), joined)
+        return WarmTask.load(folder, *about, batch=batch, size_bytes=self.size_bytes)
 
 
 class WarmTask:
     """What one task begins with, and leaves behind."""
 
-    def __init__(self, history: History = HISTORY, front: KeptFront | None = None) -> None:
-        """Begin cold, and leave nothing behind."""
+    def __init__(
+        self,
+        history: History = HISTORY,
+        front: KeptFront | None = None,
+        file: tuple[WarmFolder, str, int] | None = None,
+        age: int = _MOST_AGE,
+    ) -> None:
+        """Begin with this; without a file, leave nothing behind."""
         self.history = history
         self.front = front
-        self._file: tuple[WarmFolder, str, int] | None = None  # folder, place, version
-        self._age = _MOST_AGE  # of the file that was loaded, in micro-batches
+        self._file = file  # what to write: folder, place, version
+        self._age = age  # of the file that was loaded, in micro-batches
 
     @classmethod
-    def load(cls, folder: WarmFolder, place: str, batch: int, size_bytes: int) -> "WarmTask":
-        """Begin with the newest file of a place, if there is one."""
-        found = folder.load(place)
-        saved = None if found is None or not found.arrays else Saved(found.shape, found.arrays)
+    def load(
+        cls,
+        folder: WarmFolder,
+        relation: Relation,
+        place: str,
+        joined: int | None = None,
+        *,
+        batch: int,
+        size_bytes: int,
+    ) -> "WarmTask":
+        """Begin with the newest file of a place, if there is one that can be used."""
+        found = folder.load(f"{relation.snapshot}-{place}")
+        saved, age = None, _MOST_AGE
+        if found is not None:
+            saved, age = _saved(found, relation.snapshot), batch - found.version
+        elif (older := folder.load_older(relation.snapshot, place)) is not None:
+            found = older[1]
+            saved = _taken_up(_saved(found, older[0]), relation, joined, 3 * size_bytes)
         front = KeptFront(size_bytes, saved) if size_bytes else None
         history = History() if found is None or not found.notes else pickle.loads(found.notes)
-        task = cls(history, front)
-        task._file = (folder, place, batch)
-        task._age = _MOST_AGE if found is None else batch - found.version
-        return task
+        return cls(history, front, (folder, f"{relation.snapshot}-{place}", batch), age)
 
     @property
     def peak_bytes(self) -> int:
@@ -108,8 +136,33 @@ class WarmTask:
             if is_young and admissions < _FEW_ADMISSIONS * self.front.occupied:
                 return
             saved = self.front.saved
-        shape, arrays = ("", ()) if saved is None else (saved.shape, saved.arrays)
+        shape, arrays = ("", ()) if saved is None else (saved.shape.text, saved.arrays)
         folder.store(place, batch, WarmFile(shape, arrays, _notes(self.history), batch))
+
+
+def _saved(file: WarmFile, snapshot: str) -> Saved | None:
+    return Saved(snapshot, CacheShape.parse(file.shape), file.arrays) if file.arrays else None
+
+
+def _taken_up(
+    saved: Saved | None, relation: Relation, joined: int | None, most_bytes: int
+) -> Saved | None:
+    """Return what of an older snapshot can be kept for this one, within some memory."""
+    if saved is None:
+        return None
+    partitions = range(relation.partition_count) if joined is None else [joined]
+    try:
+        old = Relation.open(relation.location, saved.snapshot).read_by(relation.reading)
+        if sum(comparing_bytes(old, relation, p) for p in partitions) > most_bytes:
+            return None
+        changed = [changed_codes(old, relation, p) for p in partitions]
+    except SemistreamError as error:  # it was pruned
+        LOG.info("the micro-batch begins cold: %s", error)
+        return None
+    codes = [found for found in changed if found is not None]
+    if len(codes) < len(changed):
+        return None
+    return saved.taken_up(relation.snapshot, np.concatenate(codes))
 
 
 def _notes(history: History) -> bytes:

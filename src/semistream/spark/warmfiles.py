@@ -86,6 +86,16 @@ class WarmFolder:
                     LOG.info("a warm file cannot be used, the task begins cold: %s", error)
         return None
 
+    def load_older(self, snapshot: str, place: str) -> tuple[str, WarmFile] | None:
+        """Return the newest file of a place that was kept of an earlier snapshot, and that one."""
+        for base in _bases(self.local_dirs):
+            paths = (base / self.name).glob(f"*-{place}-*.warm")
+            older = max((_snapshot_of(path, place) for path in paths), default=snapshot)
+            if older < snapshot:
+                file = self.load(f"{older}-{place}")
+                return None if file is None else (older, file)
+        return None
+
     def store(self, place: str, version: int, file: WarmFile) -> None:
         """Replace the file of a place, and remove files that are no longer used."""
         size_bytes = sum(array.nbytes for array in file.arrays) + len(file.notes)
@@ -161,6 +171,10 @@ def _bases(local_dirs: tuple[str, ...], *, make: bool = False) -> Iterator[Path]
 def _versions(folder: Path, place: str) -> dict[int, Path]:
     """Return the files of a place by version."""
     return {int(p.stem.rpartition("-")[2]): p for p in folder.glob(f"{place}-*.warm")}
+
+
+def _snapshot_of(path: Path, place: str) -> str:
+    return path.stem.rpartition("-")[0].removesuffix(f"-{place}")
 
 
 def _remove_old(folder: Path, place: str, version: int) -> None:

@@ -4,15 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import semistream as ss
 from semistream.advice.auto import make_join
 from semistream.advice.history import History
 from semistream.embedded import JoinOptions
-from semistream.joins.keptfront import KeptFront, Saved
+from semistream.joins.keptfront import CacheShape, KeptFront, Saved
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.differences import changed_codes
 from semistream.testing import nested_loop_join, same_rows
 from tests.oracle import duckdb_join
 
@@ -43,7 +45,11 @@ class MicroBatches:
         front.end_stream()
         saved = front.saved
         # As a file would be: the next cache may not share memory with this one.
-        self.saved = saved and Saved(saved.shape, [array.copy() for array in saved.arrays])
+        self.saved = saved and Saved(
+            saved.snapshot,
+            CacheShape.parse(saved.shape.text),
+            [array.copy() for array in saved.arrays],
+        )
         return joined, operator.telemetry
 
 
@@ -143,6 +149,39 @@ def test_what_was_saved_of_something_else_is_not_used(
     )
     assert same_rows(joined, expected)
     assert batches.join(batch, columns=columns)[1].warm_rows > 0
+
+
+@pytest.mark.parametrize("kind", ["numbers", "texts", "duplicates"])
+def test_rows_that_did_not_change_are_kept_for_the_next_snapshot(
+    kind: str, tmp_path: pytest.TempPathFactory
+) -> None:
+    """Some cached keys get other rows, some lose theirs, and a missing one comes."""
+    table = TABLES[kind](3_000)
+    relation = ss.build_relation(table, tmp_path, key="k", partitions=1, page_size=2_000)
+    batches = MicroBatches(relation, "chybridjoin")
+    for seed in range(3):
+        _, counted = batches.join(stream(table, seed))
+    keys = table["k"].combine_chunks().slice(0, 30).unique()
+    missing = "none" if pa.types.is_string(keys.type) else 1
+    keys = pa.concat_arrays([keys, pa.array([missing], keys.type)])
+    first = table.schema.names[1]
+    values = pa.array(np.arange(len(keys)) + 90_000, table.schema.field(first).type)
+    columns = {
+        name: pa.nulls(len(keys), table.schema.field(name).type) for name in table.schema.names
+    }
+    changes = pa.table(columns | {"k": keys, first: values})
+    gone = pa.array(np.arange(len(keys)) % 10 == 1)
+    newer = relation.upsert(changes.append_column("gone", gone), deletes="gone")
+    changed = changed_codes(relation, newer, 0)
+    assert batches.saved is not None
+    assert changed is not None
+    batches.relation, batches.saved = newer, batches.saved.taken_up(newer.snapshot, changed)
+    batch = stream(table, 7)
+    joined, counted = batches.join(batch)
+    kept = table.filter(pc.invert(pc.is_in(table["k"], keys)))
+    expected = pa.concat_tables([kept, changes.filter(pc.invert(gone))])
+    assert same_rows(joined, duckdb_join(pa.Table.from_batches([batch]), expected, on="k"))
+    assert counted.warm_rows > 20
 
 
 def test_rows_with_nested_values_are_not_kept(tmp_path: pytest.TempPathFactory) -> None:
