@@ -17,6 +17,7 @@ from semistream.conditions.condition import between, similar, where
 from semistream.databases.source import sql_table
 from semistream.embedded import join
 from semistream.extras import needs_extra
+from semistream.joins.shedding import shedding
 from semistream.relation.validity import validity
 from semistream.tables import delta_changes, delta_table, delta_version, iceberg_table
 from semistream.version import __version__
@@ -40,6 +41,7 @@ __all__ = [
     "iceberg_table",
     "join",
     "maintain",
+    "shedding",
     "similar",
     "sql_table",
     "validity",

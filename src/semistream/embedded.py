@@ -9,9 +9,11 @@ import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
 from semistream.advice.settings import Settings, with_front_stage
+from semistream.advice.shed import SheddingJoin, check_shed
 from semistream.conditions.condition import Conditions
 from semistream.errors import OptionError
 from semistream.joins.protocols import Operator
+from semistream.joins.shedding import Shedding, shedding_of
 from semistream.relation.relation import Relation
 from semistream.sources import Stream, named, open_stream
 from semistream.spec import Columns, JoinSpec, On, resolve
@@ -35,6 +37,7 @@ class JoinOptions:
     ordered: str | None = None
     front_stage: bool = False
     settings: Settings | None = None
+    shed: Shedding | str | None = None
     rate: float | None = None  # only of `join`
 
     def memory_bytes(self, relation: Relation) -> int:
@@ -73,6 +76,7 @@ def join(
     ordered: str | None = None,
     front_stage: bool = False,
     settings: Settings | None = None,
+    shed: Shedding | str | None = None,
     rate: float | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of record batches with a relation, within a memory budget.
@@ -96,7 +100,10 @@ def join(
     The cost model chooses the algorithm, unless one is named, and the split of the budget; it
     chooses again when the stream changes. Its cost factors are those of a common machine, until
     `semistream calibrate` has measured this one. With a `rate`, in tuples per second, the join uses
-    only the part of `memory` that it needs to keep up, and adapts when the rate changes.
+    only the part of `memory` that it needs to keep up, and adapts when the rate changes. With
+    `shed` as well, ``"uniform"``, ``"keep-rare"`` or `semistream.shedding`, it uses all of
+    `memory`. Where the rate is more than it can serve, it then joins only a part of the rows: each
+    output row has a weight, so that weighted sums and counts are unbiased.
 
     >>> from semistream import build_relation
     >>> import tempfile
@@ -120,6 +127,7 @@ def join(
         ordered,
         front_stage,
         settings,
+        shed,
         rate,
     )
     operator, batches = _prepare(stream, relation, options)
@@ -157,17 +165,25 @@ def _prepare(
     if schema is None:
         return None, ()
     spec, budget_bytes = options.spec(relation, schema), options.memory_bytes(relation)
-    operator = make_join(
-        with_front_stage(options.algorithm, options.front_stage),
-        relation,
-        spec,
-        budget_bytes,
-        rate=options.rate,
-        stream_rows=_row_count(stream),
-        ordered=options.ordered,
-        settings=options.settings,
-    )
-    return operator, batches
+    algorithm = with_front_stage(options.algorithm, options.front_stage)
+    shed = shedding_of(options.shed)
+
+    def make(spec: JoinSpec, budget_bytes: int) -> Operator:
+        return make_join(
+            algorithm,
+            relation,
+            spec,
+            budget_bytes,
+            rate=options.rate if shed is None else None,
+            stream_rows=_row_count(stream),
+            ordered=options.ordered,
+            settings=options.settings,
+        )
+
+    if shed is None:
+        return make(spec, budget_bytes), batches
+    rate = check_shed(shed, algorithm, spec, options.rate)
+    return SheddingJoin(relation, spec, budget_bytes, shed, rate, make), batches
 
 
 def _row_count(stream: Stream) -> int | None:

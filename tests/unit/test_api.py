@@ -29,7 +29,7 @@ def test_pyspark_is_not_imported() -> None:
 
 
 def test_dir_shows_the_public_names_only() -> None:
-    joins = ["between", "enrich", "enrich_with", "join", "similar", "validity", "where"]
+    joins = ["between", "enrich", "enrich_with", "join", "shedding", "similar", "validity", "where"]
     sources = ["delta_changes", "delta_table", "delta_version", "iceberg_table", "sql_table"]
     others = ["Relation", "__version__", "build_relation", "configure_spark", "errors", "maintain"]
     assert dir(ss) == sorted([*joins, *sources, *others])

@@ -12,6 +12,7 @@ class Telemetry:
     """
 
     stream_rows: int = 0  # rows read from the stream
+    shed_rows: int = 0  # rows that were shed, besides those; on Spark a metric of its own
     output_rows: int = 0  # rows emitted
     matched_pairs: int = 0  # of a stream row and a row of R
     missed_rows: int = 0  # stream rows without a match

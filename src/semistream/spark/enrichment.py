@@ -33,15 +33,18 @@ from typing import Concatenate, ParamSpec
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from semistream.advice.auto import AUTO, check_rate, make_join
 from semistream.advice.calibration import factors_for
 from semistream.advice.settings import Settings, split_of, with_front_stage
+from semistream.advice.shed import check_shed, weighted_spec
 from semistream.conditions.condition import Conditions
 from semistream.cost.factors import CostFactors
 from semistream.embedded import DEFAULT_MEMORY, JoinOptions, open_relation
 from semistream.errors import BudgetError, ColumnError, OptionError, SemistreamError
+from semistream.joins.shedding import Shedding, shedding_of
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
@@ -53,6 +56,7 @@ from semistream.spark.merging import Merging
 from semistream.spark.metrics import TELEMETRY_COLUMN, JoinClock, counted, observe
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, Route, choose_route, routing_for_order
+from semistream.spark.shedding import Thinned, check_aside, served_rate, sketch_bytes, thin
 from semistream.spark.spreading import spread_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
 from semistream.spark.warm import WarmTask, Warmth, remove_when_stopped
@@ -89,6 +93,7 @@ def enrich(
     ordered: str | None = None,
     front_stage: bool = False,
     settings: Settings | None = None,
+    shed: Shedding | str | None = None,
     name: str | None = None,
     max_staleness: float | str | timedelta | None = None,
     on_stale: str = "warn",
@@ -112,7 +117,10 @@ def enrich(
     With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
     stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
     plan is built (`semistream.spark.routing`). With a `rate`, in rows per second of the whole
-    stream, ``auto`` uses only the part of `memory` that it needs to keep up. The join's counters
+    stream, ``auto`` uses only the part of `memory` that it needs to keep up. With `shed` as well,
+    ``"uniform"``, ``"keep-rare"`` or `semistream.shedding`, it uses all of `memory`; if the rate is
+    more than can be served, only a part of the rows is joined, each with a weight that makes up for
+    the others (`semistream.spark.shedding`). The join's counters
     appear in the query's observed metrics under `name`, which is ``semistream:<relation>`` unless
     given, and ``semistream:<relation>#2`` for a second join with the same relation.
 
@@ -131,17 +139,28 @@ def enrich(
     case_sensitive = session.conf.get("spark.sql.caseSensitive") == "true"
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
-    schema = _joined_schema(stream, spec, case_sensitive)
     staleness = Staleness.of(max_staleness, on_stale)
     if relation.is_fixed or not stream.isStreaming:
         _planned.append(relation.hold())
     given = _given(memory, memory_per_task, relation)
     algorithm = with_front_stage(algorithm, front_stage)
     routing = routing_for_order(ordered, routing, algorithm)
-    route = choose_route(routing, algorithm, relation, spec, given, Cores.of(session))
+    cores, shedding = Cores.of(session), shedding_of(shed)
+    if shedding is not None:
+        check_shed(shedding, algorithm, spec, rate)
+        check_aside(shedding)
+        spec = weighted_spec(spec, shedding)
+        given = given.less(sketch_bytes(shedding), max(cores.count, relation.partition_count))
+    route = choose_route(routing, algorithm, relation, spec, given, cores)
     split_of(settings, algorithm, relation, route.join_bytes)  # raises what is wrong with them
     check_workers(session)
+    thinned = Thinned(stream, None)
+    if shedding is not None and rate is not None:
+        served = served_rate(shedding, algorithm, relation, spec, route, rate)
+        thinned = thin(stream, relation, spec, shedding, rate, served, name)
+        stream, rate = thinned.kept, None
     check_rate(algorithm, rate)
+    schema = _joined_schema(stream, spec, case_sensitive)
     share = None if rate is None else rate / route.tasks
     is_plain = ordered is None and settings is None and bool(spec.stream_key)
     warmth = _warmth(stream, route) if is_plain else None
@@ -150,7 +169,16 @@ def enrich(
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     observed = observe(joined, relation, route, name)
     is_joined = unless_error(column(TELEMETRY_COLUMN).isNull())
-    return observed.filter(is_joined).drop(*_INNER_COLUMNS)
+    return _beside(thinned.shed, observed.filter(is_joined).drop(*_INNER_COLUMNS))
+
+
+def _beside(shed: DataFrame | None, joined: DataFrame) -> DataFrame:
+    """Return the joined rows, and those that were shed, with nulls for the relation's columns."""
+    if shed is None:
+        return joined
+    added = joined.schema.fields[len(shed.columns) :]
+    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in added]
+    return joined.union(shed.select(*(column(name) for name in shed.columns), *nulls))
 
 
 def _warmth(stream: DataFrame, route: Route) -> Warmth | None:

@@ -4,7 +4,7 @@ Spark reports them with every micro-batch, in `StreamingQueryProgress.observedMe
 name of the join. ``docs/guides/operating.md`` says what each means.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from time import perf_counter
@@ -23,6 +23,8 @@ from semistream.spark.keys import column
 from semistream.spark.routing import LOCAL, SHUFFLE, Route
 
 TELEMETRY_COLUMN = "__semistream_telemetry"
+# The counters of tasks; what is shed has metrics of its own (`semistream.spark.shedding`).
+_OBSERVED = tuple(name for name in Telemetry.names() if name != "shed_rows")
 _T = TypeVar("_T")
 
 
@@ -69,7 +71,7 @@ def counted(operator: Operator, beside_bytes: int, clock: JoinClock) -> Telemetr
 
 def metric_names() -> tuple[str, ...]:
     """Return the names of all metrics, in the order in which Spark reports them."""
-    return (*Telemetry.names(), "routing", *SNAPSHOT_METRICS)
+    return (*_OBSERVED, "routing", *SNAPSHOT_METRICS)
 
 
 def observe(joined: DataFrame, relation: Relation, route: Route, name: str | None) -> DataFrame:
@@ -77,16 +79,27 @@ def observe(joined: DataFrame, relation: Relation, route: Route, name: str | Non
 
     Without a name it is the relation's, with a number if the query has that one already.
     """
-    metrics = _metrics(route)
+    return observe_as(joined, relation, name, _metrics(route))
+
+
+def observe_as(
+    rows: DataFrame,
+    relation: Relation,
+    name: str | None,
+    metrics: Sequence[Column],
+    suffix: str = "",
+) -> DataFrame:
+    """Observe metrics of rows under `name`, or the relation's, with a suffix."""
     if name is not None:
-        return joined.observe(name, *metrics)
+        return rows.observe(f"{name}{suffix}", *metrics)
     name = f"semistream:{PurePosixPath(relation.location).stem}"
     number = 1
     while True:
         try:
-            observed = joined.observe(name if number == 1 else f"{name}#{number}", *metrics)
+            numbered = name if number == 1 else f"{name}#{number}"
+            observed = rows.observe(f"{numbered}{suffix}", *metrics)
             # A Connect session looks at the plan only if asked for a schema that it does not know.
-            _ = observed.select(column(TELEMETRY_COLUMN)).schema
+            _ = observed.select(column(rows.columns[-1])).schema
             return observed
         except AnalysisException as error:
             if error.getCondition() != "DUPLICATED_METRICS_NAME":
@@ -101,7 +114,7 @@ def _metrics(route: Route) -> list[Column]:
     """
     counters = column(TELEMETRY_COLUMN)
     names = Telemetry.names()
-    found = [_total(name, counters[i], route.tasks) for i, name in enumerate(names)]
+    found = [_total(name, counters[names.index(name)], route.tasks) for name in _OBSERVED]
     found.append(F.max(F.lit(LOCAL if route.is_local else SHUFFLE)))
     found += snapshot_metrics(counters, len(names))
     return [each.alias(name) for each, name in zip(found, metric_names(), strict=True)]

@@ -65,6 +65,12 @@ class Given:
     memory_bytes: int | None  # of the tasks that run at once, together
     per_task_bytes: int | None  # of each task
 
+    def less(self, task_bytes: int, tasks: int) -> "Given":
+        """Return what is left if each task needs some bytes for something else."""
+        if self.memory_bytes is not None:
+            return Given(max(1, self.memory_bytes - tasks * task_bytes), None)
+        return Given(None, max(1, (self.per_task_bytes or 0) - task_bytes))
+
     def share_bytes(self, tasks: int) -> int:
         """Return the memory of one of the tasks that run at once."""
         if self.memory_bytes is not None:
