@@ -90,7 +90,7 @@ class IndexWindow(Window):
             self.waiting,
             self._newer,
             self._older,
-            *self._index.arrays,
+            self._index.arrays,
         )
         self.matched[slots] = 0
         self._count += len(codes)

@@ -37,15 +37,7 @@ def enter(
     waiting,
     newer,
     older,
-    first_codes,
-    hot_codes,
-    hot_pages,
-    hot_base,
-    parts,
-    directory,
-    is_unique,
-    bits,
-    shift,
+    index,
 ):
     """Put codes at free slots and into their pages' chains; a page that was empty queues up."""
     anchor = len(waiting)
@@ -53,8 +45,7 @@ def enter(
     for start in range(0, len(codes), BLOCK):
         # 1. The pages of a block, all at once: searches without branches overlap.
         block = codes[start : start + BLOCK]
-        hot = (hot_codes, hot_pages, hot_base)
-        find_pages(block, first_codes, *hot, parts, directory, is_unique, bits, shift, pages)
+        find_pages(block, pages, index)
         for i in range(len(block)):
             # 2. H: the tuple is the newest of its bucket's chain.
             code = block[i]

@@ -12,7 +12,7 @@ columns of bytes::
 Joins that scan R read only the last one. Those that read pages by index merge the first two of all
 their partitions with the hot index (`CodePages`).
 
-Memory: a bit a row of R where rows are dead; 6 to 12 bytes a code in the merged index.
+Memory: a bit a row of R where rows are dead; the merged index is `semistream.relation.codepages`.
 """
 
 import zlib
@@ -107,57 +107,6 @@ def dead_bits(found: StoredColumns) -> Bits:
 
 def _bytes(found: StoredColumns, name: str) -> Any:
     return found.first(name).as_buffer()
-
-
-@dataclass(frozen=True, slots=True)
-class CodePages:
-    """Codes, ascending and each once, and the page of each, in as few bytes as they need."""
-
-    codes: NDArray[Any]  # less `base`, in 4 bytes if they lie close enough together, else in 8
-    pages: NDArray[Any]  # in 2 bytes if there are few enough, else in 4
-    base: np.int64
-
-    @staticmethod
-    def entry_bytes(first: int, last: int, page_count: int) -> int:
-        """Return the size of an entry for codes of a range."""
-        return (4 if last - first < 1 << 32 else 8) + (2 if page_count <= 1 << 16 else 4)
-
-    @classmethod
-    def merged(
-        cls,
-        runs: Sequence[tuple[Codes, NDArray[np.int32]]],
-        code_range: tuple[int, int],
-        page_count: int,
-    ) -> "CodePages":
-        """Merge (codes, pages) runs, each ascending; their codes differ, and are in the range."""
-        first, last = code_range
-        count = sum(len(codes) for codes, _ in runs)
-        is_close = last - first < 1 << 32
-        codes = np.empty(count, np.uint32 if is_close else np.int64)
-        pages = np.empty(count, np.uint16 if page_count <= 1 << 16 else np.int32)
-        base = np.int64(first if is_close else 0)
-        at = 0
-        for run in runs:  # merged from behind, in place, so that only one run is held twice
-            at = int(_merge_into(codes, pages, at, base, *map(np.array, run)))
-        return cls(codes, pages, base)
-
-
-@njit(cache=True)
-def _merge_into(codes, pages, count, base, more_codes, more_pages):  # type: ignore[no-untyped-def]
-    """Merge a run into the first `count` entries; return how many there are then."""
-    at = count - 1
-    to = count + len(more_codes) - 1
-    for i in range(len(more_codes) - 1, -1, -1):
-        code = more_codes[i] - base
-        while at >= 0 and np.int64(codes[at]) > code:
-            codes[to] = codes[at]
-            pages[to] = pages[at]
-            at -= 1
-            to -= 1
-        codes[to] = code
-        pages[to] = more_pages[i]
-        to -= 1
-    return count + len(more_codes)
 
 
 @njit(cache=True)

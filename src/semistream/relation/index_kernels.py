@@ -6,16 +6,16 @@ begins and ends, and its *directory*, which says for equal ranges of codes where
 stretch. With keys that are spread evenly a range holds a page or none, so a search takes a step
 or two instead of ⌈log₂ N_R⌉ mispredicted ones; with keys in clumps the binary search remains.
 
-*The filter.* Most codes are on clustered pages. So that not each of them is searched for among the
-codes of hot and delta pages, one bit by hash tells of seven in eight that they are not there.
+*Listed codes.* Most codes are on clustered pages. So that not each of them is searched for among
+the codes of hot and delta pages, a bitmap or a filter tells that they are not there
+(`semistream.relation.codepages`).
 """
 
 import numpy as np
 from numba import uint64
 
 from semistream.jit import njit
-
-_GOLDEN = uint64(0x9E3779B97F4A7C15)
+from semistream.relation.codepages_kernels import WORD_BITS, bit_at, filter_bit, rank_of
 
 # Columns of `parts`.
 FIRST = 0
@@ -69,38 +69,14 @@ def partition_of(code, parts):
     return code % partitions if partitions > 1 else 0
 
 
-@njit(inline="always")
-def _filter_bit(code, shift):
-    return (uint64(code) * _GOLDEN) >> shift
-
-
 @njit(cache=True)
-def fill_filter(codes, base, bits, shift):
-    """Set the bits of some codes, given less a base, in a filter of 2^(64 - shift) bits."""
-    for code in codes:
-        bit = _filter_bit(np.int64(code) + base, shift)
-        bits[bit >> uint64(3)] |= np.uint8(1) << np.uint8(bit & uint64(7))
-
-
-@njit(cache=True)
-def find_pages(
-    codes,
-    first_codes,
-    hot_codes,
-    hot_pages,
-    hot_base,
-    parts,
-    directory,
-    is_unique,
-    bits,
-    shift,
-    pages,
-):
+def find_pages(codes, pages, index):
     """Write the page of each code: the first page that may hold it.
 
-    Their partitions must have pages. A loop for each index, or the compiler would not keep them
-    free of branches.
+    `index` is `PageIndex.arrays`. Their partitions must have pages. A loop for each index, or the
+    compiler would not keep them free of branches.
     """
+    first_codes, parts, directory, is_unique, listed, listed_pages, base, bits, shift, ranks = index
     # 1. The clustered pages: the last one whose first code is not greater, or, where duplicates
     # may run on from the page before, the last one whose first code is less.
     for i in range(len(codes)):
@@ -113,17 +89,26 @@ def find_pages(
         least = first - (first == last)
         pages[i] = max(least, page - 1 + (is_unique & (page < last) & starts_with_it))
     # 2. Hot and delta pages, by the index of their codes: they override what was found. First those
-    # codes are collected that the filter does not rule out.
-    if len(hot_codes):
-        likely = np.empty(len(codes), np.int32)
-        count = 0
+    # codes are collected that the bitmap has, or that the filter does not rule out.
+    if len(listed_pages) == 0:
+        return
+    likely = np.empty(len(codes), np.int32)
+    count = np.int64(0)
+    if len(ranks):
+        last = uint64(len(bits) * WORD_BITS - 1)
         for i in range(len(codes)):
-            bit = _filter_bit(codes[i], shift)
+            number = uint64(codes[i] - base)
             likely[count] = i
-            count += (bits[bit >> uint64(3)] >> np.uint8(bit & uint64(7))) & 1
+            count += np.int64((number <= last) & (bit_at(bits, min(number, last)) == 1))
         for nth in range(count):
-            i = likely[nth]
-            code = codes[i] - hot_base
-            at = lower_bound(hot_codes, parts, len(parts) - 1, directory, code)
-            if at < len(hot_codes) and np.int64(hot_codes[at]) == code:
-                pages[i] = hot_pages[at]
+            number = uint64(codes[likely[nth]] - base)
+            pages[likely[nth]] = listed_pages[rank_of(bits, ranks, number)]
+        return
+    for i in range(len(codes)):
+        likely[count] = i
+        count += np.int64(bit_at(bits, filter_bit(codes[i], shift)))
+    for nth in range(count):
+        code = codes[likely[nth]] - base
+        at = lower_bound(listed, parts, len(parts) - 1, directory, code)
+        if at < len(listed) and np.int64(listed[at]) == code:
+            pages[likely[nth]] = listed_pages[at]

@@ -1,7 +1,8 @@
 """The non-clustered index of a reader: codes on hot pages and on delta pages, and dead rows.
 
-The hot index is small and is read at once. The delta index, 6 to 12 bytes for each code that was
-changed, is read when a page is first looked for by its code: joins that scan R never need it.
+The hot index is small and is read at once. The delta index, which grows with what was changed
+(`semistream.relation.codepages`), is read when a page is first looked for by its code: joins that
+scan R never need it.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,13 +10,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.relation.deltas import CodePages, copy_bits, dead_bits, delta_path, index_of
+from semistream.relation.codepages import CodePages, Form, Run
+from semistream.relation.deltas import copy_bits, dead_bits, delta_path, index_of
 from semistream.relation.hot import find
 from semistream.relation.layout import Delta, PartitionInfo, snapshot_path
 from semistream.relation.pagetable import StoredColumns, dead_bytes
 from semistream.relation.storage import Store
 
-_Run = tuple[NDArray[np.int64], NDArray[np.int32]]  # codes, ascending, and the page of each
 # Reads columns of a file of arrays (what it is, path, checksum, columns), or explains the failure.
 ReadTable = Callable[[str, str, int, list[str]], StoredColumns]
 
@@ -46,7 +47,7 @@ class Listed:
 
     def merged(self, code_range: tuple[int, int]) -> CodePages:
         """Return all codes with their pages; a code that is on a delta page, with that."""
-        runs: list[_Run] = []
+        runs: list[Run] = []
         is_hot = np.ones(len(self.hot_codes), np.bool_)  # hot keys that were not changed
         for at, info in zip(self.starts, self._partitions, strict=True):
             if info.delta is not None:
@@ -54,11 +55,11 @@ class Listed:
                 is_hot &= find(codes, self.hot_codes) < 0
                 runs.append((codes, pages + np.int32(at + info.page_count)))
         runs.append((self.hot_codes[is_hot], self.hot_pages[is_hot]))
-        return CodePages.merged(runs, code_range, self._page_count)
+        return CodePages.merged(runs, self.form(code_range))
 
-    def index_bytes(self, code_range: tuple[int, int]) -> int:
-        """Return the most bytes of what `merged` returns."""
-        return self.most_codes * CodePages.entry_bytes(*code_range, self._page_count)
+    def form(self, code_range: tuple[int, int]) -> Form:
+        """Return the form of what `merged` returns."""
+        return Form(code_range, self._page_count, self.most_codes)
 
     def read_dead(self) -> NDArray[np.uint8]:
         """Return a bit for each row, whether it is dead; nothing if none is."""
@@ -71,7 +72,7 @@ class Listed:
             at += info.stored_rows
         return dead
 
-    def _read_hot_index(self) -> _Run:
+    def _read_hot_index(self) -> Run:
         """Merge the partitions' indexes of hot pages; a code is in one partition only."""
         codes, pages = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
         for at, info in zip(self.starts, self._partitions, strict=True):
@@ -85,7 +86,7 @@ class Listed:
         order = np.argsort(joined)
         return joined[order], np.concatenate(pages)[order]
 
-    def _read_index(self, delta: Delta) -> _Run:
+    def _read_index(self, delta: Delta) -> Run:
         return index_of(self._read_delta(delta, "code", "page"), delta)
 
     def _read_delta(self, delta: Delta, *columns: str) -> StoredColumns:

@@ -3,12 +3,12 @@
 The *page of a code* is the first page that may hold it. Clustered pages of a partition are sorted,
 so their first codes are a sparse index; rows on hot pages (``order="frequency"``) and delta pages
 are found through the non-clustered index, which has an entry for each of their codes. Both are
-searched through a directory (`index_kernels`). Duplicate keys may run on over several clustered
+searched through a directory (`index_kernels`), unless the latter is a bitmap
+(`semistream.relation.codepages`). Duplicate keys may run on over several clustered
 pages: `end` says, for each page, behind which page all codes that belong to it have been seen.
 
 Memory: first codes are the reader's. The directories add 8 bytes a page, `ends` 4 bytes a page, and
-only where R has duplicates. Each code on hot or delta pages takes 6 to 12 bytes, and 2 to 3 for
-directory and filter.
+only where R has duplicates. Each code on hot or delta pages takes 2 to 15 bytes.
 """
 
 from typing import Any
@@ -20,8 +20,7 @@ from semistream.relation import index_kernels as kernels
 from semistream.relation.reader import PageReader
 
 _RANGES_PER_PAGE = 2
-_HOT_CODES_PER_RANGE = 4
-_FILTER_BITS = 8  # of the filter for each hot code, at least
+_LISTED_CODES_PER_RANGE = 4
 
 
 class PageIndex:
@@ -30,10 +29,7 @@ class PageIndex:
     def __init__(self, reader: PageReader) -> None:
         """Derive what is needed from the page table."""
         self.first_codes = reader.first_codes  # by page
-        listed = reader.listed_codes()
-        self._hot_codes = listed.codes  # less a base, ascending; rows on hot and delta pages
-        self._hot_pages = listed.pages  # the page of each hot code
-        self._hot_base = listed.base
+        self._listed = reader.listed_codes()  # codes on hot and delta pages, and their pages
         self.is_unique = reader.has_unique_codes  # no code is on two pages
         bounds = reader.partition_page_bounds()
         # The sorted stretches, one a partition and one of hot codes; see `index_kernels`.
@@ -43,13 +39,9 @@ class PageIndex:
         for part, (first, last) in enumerate(bounds.tolist()):
             ranges = _RANGES_PER_PAGE * (last - first)
             used = self._describe(part, self.first_codes, (first, last), ranges, used)
-        hot = (0, len(self._hot_codes))
-        self._describe(len(bounds), self._hot_codes, hot, -(-hot[1] // _HOT_CODES_PER_RANGE), used)
-        # A bit by hash says whether a code can be a hot one.
-        bits = _filter_bits(len(self._hot_codes))
-        self._filter = np.zeros((1 << bits) // 8 if len(self._hot_codes) else 0, np.uint8)
-        self._filter_shift = np.uint64(64 - bits)
-        kernels.fill_filter(self._hot_codes, self._hot_base, self._filter, self._filter_shift)
+        listed = self._listed.codes
+        ranges = -(-len(listed) // _LISTED_CODES_PER_RANGE)
+        self._describe(len(bounds), listed, (0, len(listed)), ranges, used)
         # By page: behind which one all its codes have been seen; None if that is the next.
         self._ends = None if self.is_unique else self._find_ends(reader.clustered_stretches())
 
@@ -58,22 +50,18 @@ class PageIndex:
         """Return the size in bytes that an index over these pages adds to the page table."""
         parts = 8 * kernels.COLUMNS * (len(reader.manifest.partitions) + 1)
         ends = 0 if reader.has_unique_codes else 4 * reader.page_count
-        bits = (1 << _filter_bits(reader.listed_count)) // 8 if reader.listed_count else 0
-        return parts + 4 * _directory_entries(reader) + ends + reader.listed_bytes + bits
+        listed = reader.listed_form.size_bytes
+        return parts + 4 * _directory_entries(reader) + ends + listed
 
     @property
     def arrays(self) -> tuple[Any, ...]:
         """The arguments of the kernels."""
         return (
             self.first_codes,
-            self._hot_codes,
-            self._hot_pages,
-            self._hot_base,
             self.parts,
             self._directory,
             self.is_unique,
-            self._filter,
-            self._filter_shift,
+            *self._listed.arrays,
         )
 
     @property
@@ -84,8 +72,7 @@ class PageIndex:
     def pages(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the page of each code; their partitions must have pages."""
         pages = np.empty(len(codes), np.int64)
-        arguments = (codes, *self.arrays, pages)
-        kernels.find_pages(*arguments)
+        kernels.find_pages(codes, pages, self.arrays)
         return pages
 
     def first_code_after(self, pages: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -129,13 +116,9 @@ class PageIndex:
         return ends
 
 
-def _filter_bits(hot_codes: int) -> int:
-    """Return of how many bits the hash is by which codes are filtered."""
-    return max(3, (_FILTER_BITS * hot_codes - 1).bit_length())
-
-
 def _directory_entries(reader: PageReader) -> int:
     """Return the most entries that all directories have: their ranges, and one more for each."""
     parts = len(reader.manifest.partitions) + 1
-    ranges = _RANGES_PER_PAGE * reader.page_count + -(-reader.listed_count // _HOT_CODES_PER_RANGE)
-    return ranges + 2 * parts
+    form = reader.listed_form
+    listed = 0 if form.is_bitmap else -(-form.most_codes // _LISTED_CODES_PER_RANGE)
+    return _RANGES_PER_PAGE * reader.page_count + listed + 2 * parts

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from semistream.columns import width_bytes
 from semistream.errors import CorruptRelationError, SemistreamError
-from semistream.relation.deltas import CodePages
+from semistream.relation.codepages import CodePages, Form
 from semistream.relation.device import Reading
 from semistream.relation.failures import reading_failed
 from semistream.relation.layout import Manifest, PartitionInfo, part_names
@@ -138,14 +138,9 @@ class PageReader:
         return self._listed.merged(self.code_range)
 
     @property
-    def listed_count(self) -> int:
-        """How many codes `listed_codes` returns at most."""
-        return self._listed.most_codes
-
-    @property
-    def listed_bytes(self) -> int:
-        """The most bytes of what `listed_codes` returns."""
-        return self._listed.index_bytes(self.code_range)
+    def listed_form(self) -> Form:
+        """The form and the size of what `listed_codes` returns."""
+        return self._listed.form(self.code_range)
 
     def partition_page_bounds(self) -> NDArray[np.int64]:
         """Return each partition's first and last (exclusive) clustered page; equal without any."""

@@ -321,7 +321,9 @@ def test_which_keys_changed(relation: ss.Relation) -> None:
     assert changed_codes(relation, first, 1).tolist() == []  # type: ignore[union-attr]
     since = changed_codes(first, second, 0)
     assert since is not None
-    assert {12, 90_000} <= set(since.tolist()) <= {10, 12, 90_000}, "taken up with the newer segment"
+    assert {12, 90_000} <= set(since.tolist()) <= {10, 12, 90_000}, (
+        "taken up with the newer segment"
+    )
     both = changed_codes(relation, second, 0)
     assert both is not None
     assert both.tolist() == [8, 10, 12, 90_000]
