@@ -183,13 +183,21 @@ class Relation(relation.Relation):
             return self._opened(upsert_from_dataframe(current, changes, deletes))
         return self._opened(change.upsert(current, changes, deletes, progress))
 
-    def compact(self, *, progress: Callable[[int, int], None] | None = None) -> "Relation":
+    def compact(
+        self, *, spark: Any = None, progress: Callable[[int, int], None] | None = None
+    ) -> "Relation":
         """Fold the delta pages of the current snapshot in, and return the new snapshot.
 
         Without any the current one is returned. Queries that run go on with the snapshot that they
-        have. `progress` is called with the number of partitions done, and of how many.
+        have. Given a Spark session, its executors write, one task a partition; otherwise this
+        process does, and `progress` is called with the number of partitions done, and of how many.
         """
-        return self._opened(change.compact(Relation.open(self.location), progress))
+        current = Relation.open(self.location)
+        if spark is not None:
+            from semistream.spark.change import compact_on_executors
+
+            return self._opened(compact_on_executors(current, spark))
+        return self._opened(change.compact(current, progress))
 
     def restore(self) -> "Relation":
         """Make this snapshot current again, as a new one that shares its files; return that."""

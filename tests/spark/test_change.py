@@ -54,6 +54,20 @@ def wait_for(happened: Callable[[], bool], query: StreamingQuery) -> None:
         time.sleep(0.05)
 
 
+def test_the_executors_compact(
+    spark: SparkSession, relation: ss.Relation, products: pa.Table
+) -> None:
+    upserted = relation.upsert(CHANGES)
+    compacted = upserted.compact(spark=spark)
+    assert compacted.history()[-1].origin.operation == "compact"
+    assert not any(info.delta for info in compacted.manifest.partitions)
+    assert compacted.verify()
+    stream = pa.table({"k": [*range(160), None]})
+    joined = pa.Table.from_batches(ss.join(stream, compacted, on="k", memory="1MB"))
+    assert same_rows(joined, nested_loop_join(stream, changed(products), on="k"))
+    assert compacted.compact(spark=spark).snapshot == compacted.snapshot, "nothing to do"
+
+
 def test_the_executors_apply_changes(
     spark: SparkSession, relation: ss.Relation, products: pa.Table
 ) -> None:

@@ -2,7 +2,8 @@
 
 Spark routes the changes to the tasks of their partitions. A task holds the changes of its
 partition, finds the rows that they replace and writes the delta pages
-(`semistream.relation.upsert`). No row comes to the driver.
+(`semistream.relation.upsert`). No row comes to the driver. Compaction is one task for each
+partition that has delta pages.
 """
 
 import json
@@ -12,18 +13,26 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from semistream.columns import plain_batch
 from semistream.errors import BuildError, SemistreamError
 from semistream.relation.build import key_codes
-from semistream.relation.change import DELETED, change_columns, changes_of, publish_changed
+from semistream.relation.change import (
+    DELETED,
+    change_columns,
+    changes_of,
+    compact_origin,
+    folded,
+    publish_changed,
+    to_compact,
+)
 from semistream.relation.draft import Draft
 from semistream.relation.failures import explained
 from semistream.relation.layout import Manifest, Origin, PartitionInfo
 from semistream.relation.relation import Relation
-from semistream.relation.upsert import Changed, apply_changes
+from semistream.relation.upsert import Changed, apply_changes, fold
 from semistream.spark.failures import ERROR_COLUMN, raised_as_ours, text_of, unless_error
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.types import arrow_schema, check_collation
@@ -68,6 +77,54 @@ def upsert_from_dataframe(current: Relation, changes: DataFrame, deletes: str | 
         hold.release()
 
 
+def compact_on_executors(current: Relation, session: SparkSession) -> Relation:
+    """Fold all deltas in. See `semistream.Relation.compact`."""
+    base = current.manifest
+    which = to_compact(base)
+    if not which:
+        return current
+    check_workers(session)
+    hold = current.hold()
+    try:
+        with Draft.derive(current.location, base, compact_origin(base)) as draft:
+            tasks = session.range(0, len(which), 1, len(which))
+            fold_partition = _FoldPartition(draft.location, base, draft.manifest, tuple(which))
+            with raised_as_ours():
+                answers = tasks.mapInArrow(fold_partition, _ANSWER)
+                collected = answers.filter(unless_error(F.lit(True))).collect()
+            infos = [_read_answer(answer.changed).info for answer in collected if answer.changed]
+            done = {info.index: info for info in infos}
+            return draft.publish(folded(base, done), base.null_keys_dropped)
+    finally:
+        hold.release()
+
+
+@dataclass(frozen=True)
+class _FoldPartition:
+    """The function of a Python worker: writes some partitions anew, as one base each."""
+
+    location: str  # of the relation, as the executors see it
+    base: Manifest  # of the snapshot that is compacted
+    new: Manifest  # of the new one, without partitions
+    which: tuple[int, ...]  # the partitions
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "a task runs inside Spark"
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield self._folded(self.which[number], f"{context.taskAttemptId()}")
+
+    def _folded(self, index: int, attempt: str) -> pa.RecordBatch:
+        try:
+            with explained(f"compacting partition {index} of {self.location!r}"):
+                draft = Draft.resume(self.location, self.new)
+                info = fold(draft, self.base, index, attempt)
+        except SemistreamError as error:
+            return _answer(problem=text_of(error))
+        return _answer(json.dumps(asdict(Changed(info))))
+
+
 @dataclass(frozen=True)
 class _ChangePartition:
     """The function of a Python worker: applies the changes of one partition."""
@@ -95,13 +152,7 @@ class _ChangePartition:
                 answer = json.dumps(asdict(changed))
         except SemistreamError as error:
             problem = text_of(error)
-        yield pa.record_batch(
-            {
-                "changed": pa.array([answer], pa.string()),
-                "null_keys": pa.array([null_keys], pa.int64()),
-                ERROR_COLUMN: pa.array([problem], pa.string()),
-            }
-        )
+        yield _answer(answer, null_keys, problem)
 
     def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows in the relation's types: Spark may use other ones that mean the same."""
@@ -116,6 +167,19 @@ class _ChangePartition:
         """Return the rows that have a key."""
         has_key = key_codes(self.base, batch)[1]
         return batch if has_key.all() else batch.take(pa.array(np.flatnonzero(has_key)))
+
+
+def _answer(
+    changed: str | None = None, null_keys: int = 0, problem: str | None = None
+) -> pa.RecordBatch:
+    """Return the row that a task answers with."""
+    return pa.record_batch(
+        {
+            "changed": pa.array([changed], pa.string()),
+            "null_keys": pa.array([null_keys], pa.int64()),
+            ERROR_COLUMN: pa.array([problem], pa.string()),
+        }
+    )
 
 
 def _read_answer(text: str) -> Changed:
