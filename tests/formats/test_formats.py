@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import semistream as ss
-from semistream.relation.layout import FORMAT_VERSIONS
+from semistream.relation.layout import FORMAT_VERSIONS, SHARING_VERSION
 from semistream.testing import nested_loop_join, same_rows
 from tests.formats.build_samples import FOLDER
 
@@ -43,17 +43,18 @@ def stream_for(table: pa.Table, key: list[str]) -> pa.Table:
 
 
 def test_every_version_is_here() -> None:
-    assert {int(name[0]) for name in NAMES} == set(FORMAT_VERSIONS.values())
+    assert {int(name[0]) for name in NAMES} == {*FORMAT_VERSIONS.values(), SHARING_VERSION}
     assert {name.split("-")[-1] for name in NAMES} == set(KEYS)
 
 
 def test_it_opens(relation: ss.Relation, table: pa.Table, name: str) -> None:
-    version = FORMAT_VERSIONS[relation.manifest.order]
+    version = relation.manifest.format_version
     assert version == int(name[0])
     assert relation.schema.equals(table.schema)
     assert list(relation.key) == KEYS[name.split("-")[-1]]
     assert relation.row_count + relation.manifest.null_keys_dropped == len(table)
     assert relation.manifest.null_keys_dropped == 1
+    assert any(info.delta for info in relation.manifest.partitions) == (version == SHARING_VERSION)
     hot_pages = sum(info.hot_pages for info in relation.manifest.partitions)
     assert (hot_pages > 0) == (version == 2)
     assert not relation.has_unique_keys

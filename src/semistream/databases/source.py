@@ -109,8 +109,7 @@ class SqlTable:
                 for later in ahead:
                     yield from self._as_batches(later.result())
         finally:
-            for connection in connections:
-                connection.close()
+            _close(connections)
 
     def _as_batches(self, rows: pa.Table) -> list[pa.RecordBatch]:
         for name in self.booleans:
@@ -125,16 +124,31 @@ class SqlTable:
         """Return connections that all see what the first one sees."""
         if count < 2:
             return [first]
-        others = [open_database(first.address) for _ in range(count - 1)]
+        others: list[Database] = []
+        try:
+            others += (open_database(first.address) for _ in range(count - 1))
+            if self._see_the_same(first, others):
+                return [first, *others]
+        except BaseException:
+            _close(others)
+            raise
+        _close(others)
+        return [first]
+
+    def _see_the_same(self, first: Database, others: list[Database]) -> bool:
+        """Let the others see what the first one sees; return whether they do."""
         if isinstance(first, PostgreSQL):
             snapshot = first.export_snapshot()
             for other in others:
                 assert isinstance(other, PostgreSQL)
                 other.import_snapshot(snapshot)
-            return [first, *others]
-        if isinstance(first, MariaDB) and first.begin_together(self.table, others):
-            return [first, *others]
-        return [first]
+            return True
+        return isinstance(first, MariaDB) and first.begin_together(self.table, others)
+
+
+def _close(connections: list[Database]) -> None:
+    for connection in connections:
+        connection.close()
 
 
 def sql_table(
