@@ -125,6 +125,14 @@ class TableChangedError(DatabaseError):
     """A table has grown beyond what was counted when it was opened. Remedy: open it again."""
 
 
+class PipelineError(SemistreamError):
+    """A pipeline is not well described. Remedy: correct the lines that the message names."""
+
+
+class DeadLetterError(SemistreamError):
+    """Too many rows cannot be parsed or joined. Remedy: look at them, or raise the limit."""
+
+
 class MissingPackageError(SemistreamError, ImportError):
     """A package is not installed. Remedy: install the extra that the message names."""
 

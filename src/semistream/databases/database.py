@@ -7,7 +7,7 @@ database as it was at its first query. What differs between databases is in `pos
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date, datetime
 from typing import Any
 
@@ -131,8 +131,12 @@ class Database(ABC):
             problem = self._redacted(f"{type(error).__name__}: {error}")
             raise DatabaseError(
                 f"{what} failed at {self.address}: {problem}. Check that the server answers and "
-                "that the user may read the table; a password comes from the environment or a file"
+                "what the user may do; a password comes from the environment or a file"
             ) from None
+
+    def explained(self, what: str) -> AbstractContextManager[None]:
+        """Turn what a driver raises meanwhile into our error, without passwords."""
+        return self._explained(what)
 
     def _secrets(self) -> list[str]:
         """Return what must not be shown, should a driver repeat it."""

@@ -21,12 +21,15 @@ from pyarrow import csv
 from semistream.arrowtypes import is_bytes, is_text
 from semistream.columns import join_bytes, split_bytes
 from semistream.databases.database import Database
+from semistream.databases.urls import Address
 from semistream.errors import DatabaseError
 from semistream.extras import needs_extra
 
 _SETTINGS = (
     "SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'",
     "SET SESSION time_zone = '+00:00'",
+)
+_READING = (
     "SET SESSION group_concat_max_len = 1073741824",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
@@ -43,25 +46,33 @@ _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum
 _BINARIES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 
 
+def connect_mariadb(address: Address, **more: Any) -> Any:
+    """Return a connection to a server; the password comes from the environment or a file."""
+    with needs_extra("sql", "a table in MariaDB or MySQL"):
+        import pymysql
+    about: dict[str, Any] = {"host": address.host or "localhost", "database": address.database}
+    if address.port is not None:
+        about["port"] = address.port
+    if address.user is not None:
+        about["user"] = address.user
+    if os.environ.get("MYSQL_PWD"):
+        about["password"] = os.environ["MYSQL_PWD"]
+    elif (Path.home() / ".my.cnf").is_file():
+        about["read_default_file"] = str(Path.home() / ".my.cnf")
+    connection = pymysql.connect(**about, charset="utf8mb4", **more)
+    with connection.cursor() as cursor:
+        for setting in _SETTINGS:
+            cursor.execute(setting)
+    return connection
+
+
 class MariaDB(Database):
     """A connection to MariaDB or MySQL."""
 
     def _connect(self) -> Any:
-        with needs_extra("sql", "a table in MariaDB or MySQL"):
-            import pymysql
-        address = self.address
-        about: dict[str, Any] = {"host": address.host or "localhost", "database": address.database}
-        if address.port is not None:
-            about["port"] = address.port
-        if address.user is not None:
-            about["user"] = address.user
-        if os.environ.get("MYSQL_PWD"):
-            about["password"] = os.environ["MYSQL_PWD"]
-        elif (Path.home() / ".my.cnf").is_file():
-            about["read_default_file"] = str(Path.home() / ".my.cnf")
-        connection = pymysql.connect(**about, charset="utf8mb4", autocommit=True)
+        connection = connect_mariadb(self.address, autocommit=True)
         with connection.cursor() as cursor:
-            for setting in _SETTINGS:
+            for setting in _READING:
                 cursor.execute(setting)
         return connection
 
@@ -130,12 +141,12 @@ class MariaDB(Database):
             try:
                 cursor.execute(f"LOCK TABLES {self.table(table)} READ")  # ends the transaction
             except connection.OperationalError:
-                cursor.execute(_SETTINGS[-1])
+                cursor.execute(_READING[-1])
                 return False
             for other in others:
                 other.fetch("SELECT 1")  # connects, and begins
             cursor.execute("UNLOCK TABLES")
-            cursor.execute(_SETTINGS[-1])
+            cursor.execute(_READING[-1])
         return True
 
     def literal(self, value: Any) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from semistream.arrowtypes import is_text
 from semistream.databases.database import Database
+from semistream.databases.urls import Address
 from semistream.errors import DatabaseError
 from semistream.extras import needs_extra
 
@@ -33,13 +34,18 @@ WHERE i.indrelid = {table}::regclass AND i.indisvalid AND i.indpred IS NULL AND 
 """
 
 
+def connect_postgresql(address: Address) -> Any:
+    """Return a connection to a server; libpq finds the password."""
+    with needs_extra("sql", "a table in PostgreSQL"):
+        from adbc_driver_postgresql import dbapi
+    return dbapi.connect(address.url.replace("postgres://", "postgresql://", 1))
+
+
 class PostgreSQL(Database):
     """A connection to PostgreSQL."""
 
     def _connect(self) -> Any:
-        with needs_extra("sql", "a table in PostgreSQL"):
-            from adbc_driver_postgresql import dbapi
-        connection = dbapi.connect(self.address.url.replace("postgres://", "postgresql://", 1))
+        connection = connect_postgresql(self.address)
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             cursor.execute("SET LOCAL TIME ZONE 'UTC'")

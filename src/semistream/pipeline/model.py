@@ -1,0 +1,184 @@
+"""A pipeline: from a source through parsing and steps to a sink, as a checked object.
+
+``pipeline.yml`` and Python make the same object, and `semistream.run_pipeline` runs it::
+
+    pipeline = ss.Pipeline(
+        name="sales",
+        storage="storage",
+        source={"format": "files", "path": "sales"},
+        parse={"format": "parquet"},
+        steps=[{"enrich": {"relation": "products.rel", "on": "product_id"}}],
+        sink={"format": "parquet", "path": "enriched"},
+    )
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
+
+from semistream.errors import OptionError
+from semistream.pipeline.parts import Files, Kafka, Options, Parse, Part, ParquetSink, Sink, Source
+from semistream.pipeline.problems import checked
+from semistream.pipeline.secrets import Secrets
+from semistream.pipeline.steps import JoinPart, RelationPlace, Step
+from semistream.units import parse_bytes
+
+AVAILABLE_NOW = "available now"
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+class DeadLetters(Part):
+    """Where rows go that cannot be parsed or joined, and how many of them are too many."""
+
+    sink: Sink | None = None
+    """Without it Parquet files in the folder dead-letters of the storage."""
+    limit: float | str = "10%"
+    """The share of a micro-batch that may be dead letters; above it the query stops."""
+    least_rows: int = Field(100, ge=1)
+    """The limit is for micro-batches of so many rows, or more."""
+
+    @field_validator("limit")
+    @classmethod
+    def _is_share(cls, given: float | str) -> float | str:
+        text = str(given).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            raise ValueError("a share is a percentage such as 5%, or a number from 0 to 1")
+        return given
+
+    @property
+    def share(self) -> float:
+        """The limit as a number from 0 to 1."""
+        text = str(self.limit).strip()
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+
+
+class Pipeline(Part):
+    """A pipeline from a source to a sink."""
+
+    model_config = ConfigDict(title="A pipeline of semistream")
+
+    name: str = Field(min_length=1)
+    """Of the query and of the Spark application."""
+    storage: str
+    """A folder for the checkpoint and the dead letters."""
+    configuration: Options = {}
+    """Settings of Spark, such as spark.sql.shuffle.partitions."""
+    source: Source
+    parse: Parse | None = None
+    relations: dict[str, RelationPlace | str] = {}
+    """Relations by name: a place, or how to build it."""
+    steps: list[Step] = []
+    sink: Sink
+    memory: int | str = "64MB"
+    """The budget of all joins together; those that name their own are not part of it."""
+    dead_letters: DeadLetters = DeadLetters()
+    trigger: str | None = None
+    """The time between two micro-batches, such as 10 seconds; available now: take what there is and
+    end; without it a micro-batch begins when the one before has ended."""
+    checkpoint: str | None = None
+    """The folder of Spark's progress; without it the folder checkpoint of the storage."""
+
+    _base: Path = PrivateAttr(default_factory=Path.cwd)
+
+    def __init__(self, **given: Any) -> None:
+        """Check what was given; raise `PipelineError` with all that is wrong."""
+        with checked(type(self), given):
+            super().__init__(**given)
+
+    # Pydantic is not to call it for what it reads itself.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @field_validator("memory")
+    @classmethod
+    def _is_size(cls, given: int | str) -> int | str:
+        try:
+            parse_bytes(given)
+        except OptionError as error:
+            raise ValueError(str(error)) from None
+        return given
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Pipeline":
+        needs = isinstance(self.source, Files | Kafka)
+        if needs and self.parse is None:
+            raise ValueError(f"a source of {self.source.format} needs parse: how its rows are read")
+        if not needs and self.parse is not None:
+            raise ValueError(f"rows of {self.source.format} have columns already: leave parse out")
+        if isinstance(self.source, Kafka) and self.parse is not None:
+            if self.parse.format not in ("json", "csv", "avro"):
+                raise ValueError("messages of Kafka are parsed as json, csv or avro")
+            if self.parse.schema_ is None:
+                raise ValueError("parse needs the schema of the messages")
+        text_files = isinstance(self.source, Files) and self.parse is not None
+        if text_files and self.parse.format in ("json", "csv") and self.parse.schema_ is None:
+            raise ValueError(f"files in {self.parse.format} need parse.schema")
+        return self
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> "Pipeline":
+        """Read a pipeline file; raise `PipelineError` with all that is wrong, line by line."""
+        from semistream.pipeline.reading import read_pipeline
+
+        return read_pipeline(cls, Path(path))
+
+    def placed(self, base: Path) -> "Pipeline":
+        """Return the pipeline with relative paths that begin at a folder."""
+        self._base = base.absolute()
+        return self
+
+    def place(self, path: str) -> str:
+        """Return a path or URI as every process of this machine understands it."""
+        return path if _SCHEME.match(path) else str(self._base / path)
+
+    @property
+    def checkpoint_place(self) -> str:
+        """Where Spark notes its progress."""
+        return self.place(self.checkpoint or f"{self.storage.rstrip('/')}/checkpoint")
+
+    @property
+    def dead_letter_sink(self) -> Sink:
+        """Where dead letters go."""
+        path = f"{self.storage.rstrip('/')}/dead-letters"
+        return self.dead_letters.sink or ParquetSink(format="parquet", path=path)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What Spark needs a package for: ``kafka``, ``avro``, ``delta``."""
+        parts: list[Any] = [self.source, self.sink, self.dead_letter_sink]
+        used = {part.format for part in parts if part.format == "kafka"}
+        used |= {self.source.format} & {"delta"}
+        if self.parse is not None and self.parse.format == "avro":
+            used.add("avro")
+        if any(getattr(part, "value", None) == "avro" for part in parts):
+            used.add("avro")
+        return tuple(sorted(used))
+
+    def joins(self) -> list[JoinPart]:
+        """Return the steps that join, in their order."""
+        return [step.value for step in self.steps if isinstance(step.value, JoinPart)]
+
+    def memory_of(self, join: JoinPart) -> int | str | None:
+        """Return the memory of a step: its own, or an equal share of the pipeline's."""
+        if join.memory is not None or join.memory_per_task is not None:
+            return join.memory
+        sharing = [j for j in self.joins() if j.memory is None and j.memory_per_task is None]
+        return max(1, parse_bytes(self.memory) // len(sharing))
+
+    def secrets(self) -> Secrets:
+        """Return the secrets that the pipeline refers to, checked to be there."""
+        secrets = Secrets(self._base)
+        secrets.check(self.model_dump())
+        return secrets
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of a pipeline file, for editors."""
+    body = Pipeline.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **body}

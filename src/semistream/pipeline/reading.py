@@ -1,0 +1,62 @@
+"""A pipeline file: YAML, with the line of every field, so that what is wrong can be found."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+from semistream.errors import PipelineError
+from semistream.pipeline.model import Pipeline
+from semistream.pipeline.problems import Place, checked
+
+_P = TypeVar("_P", bound=Pipeline)
+
+
+def read_pipeline(model: type[_P], path: Path) -> _P:
+    """Read a pipeline from a file; raise `PipelineError` with all that is wrong."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise PipelineError(
+            f"{path} cannot be read: {error.strerror}. `semistream init` writes a pipeline file"
+        ) from None
+    lines: dict[Place, int] = {}
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _note_lines(node, (), lines, path)
+        body = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise PipelineError(f"{path}:{line}: not YAML: {error.problem}") from None
+    if not isinstance(body, dict):
+        raise PipelineError(f"{path}:1: expected fields such as name: and source:")
+
+    def where(place: Place) -> str:
+        while place and place not in lines:
+            place = place[:-1]
+        return f"{path}:{lines.get(place, 1)}: "
+
+    with checked(model, body, where):
+        made = model.model_validate({str(k): v for k, v in body.items()})
+    return made.placed(path.parent)
+
+
+def _note_lines(node: yaml.Node | None, place: Place, lines: dict[Place, int], path: Path) -> None:
+    """Note the line of each field; refuse a field that is there twice: YAML would drop one."""
+    if node is None:
+        return
+    lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner = (*place, str(key.value))
+            line = key.start_mark.line + 1
+            if inner in lines:
+                raise PipelineError(
+                    f"{path}:{line}: {'.'.join(map(str, inner))}: is there twice, first in line "
+                    f"{lines[inner]}"
+                )
+            lines[inner] = line
+            _note_lines(value, inner, lines, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for i, value in enumerate(node.value):
+            _note_lines(value, (*place, i), lines, path)

@@ -1,0 +1,129 @@
+"""The steps of a pipeline, each a function of `semistream` with the same name and arguments."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from semistream.pipeline.parts import Part
+
+Key = str | list[str] | dict[str, str]
+Names = list[str] | dict[str, str]
+
+
+class RelationPlace(Part):
+    """A relation that steps refer to by its name; built from a source if it is not there yet."""
+
+    location: str
+    """Where it is: a path, or a URI."""
+    source: str | None = None
+    """Parquet or CSV to build it from, if there is no relation at the location yet."""
+    key: str | list[str] | None = None
+    """Its key columns, if it is built."""
+    partitions: int | None = Field(None, ge=1)
+    page_size: str | int | None = None
+
+    @model_validator(mode="after")
+    def _has_key(self) -> "RelationPlace":
+        if self.source is not None and self.key is None:
+            raise ValueError("a relation that is built from a source needs its key")
+        return self
+
+
+class JoinPart(Part):
+    """What steps that join have in common."""
+
+    relation: str
+    """The name of a relation in ``relations``, or its place."""
+    on: Key | None = None
+    """The key: a column, a list, or stream column: relation column."""
+    memory: int | str | None = None
+    """The budget of this join; without it a share of the pipeline's."""
+    memory_per_task: int | str | None = None
+    algorithm: str = "auto"
+    routing: Literal["auto", "local", "shuffle"] = "auto"
+    condition: str | list[str] | None = None
+    """What must hold beside equal keys, such as s.amount >= r.least."""
+
+
+class Enrich(JoinPart):
+    """Add columns of a relation; the arguments of ``ss.enrich``."""
+
+    how: str = "left"
+    """left, inner, semi or anti."""
+    columns: Names | None = None
+    """The columns to add, or name: new name; all but the key."""
+    suffix: str | None = None
+    valid_at: str | None = None
+    ordered: Literal["stream", "key"] | None = None
+    front_stage: bool = False
+    settings: dict[str, Any] | None = None
+    name: str | None = None
+    """Of the metrics."""
+    max_staleness: float | str | None = None
+    on_stale: Literal["warn", "stop"] = "warn"
+    rate: float | None = None
+    on_missing: Literal["keep", "drop", "dead_letters"] | None = None
+    """Rows without a match: keep them with nulls, drop them, or send them to the dead letters;
+    without it, as ``how`` says."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Enrich":
+        if self.on_missing is not None and self.how not in ("left", "left_outer"):
+            raise ValueError(f"on_missing is for how: left; leave it out with how: {self.how}")
+        return self
+
+
+class MarkNew(JoinPart):
+    """Say of each row whether its key is not in a relation; ``ss.mark_new``."""
+
+    to: str = "is_new"
+    """The column that says so."""
+
+
+class MarkDuplicates(JoinPart):
+    """Say of each row whether a relation has it, or the micro-batch has it once more before it."""
+
+    to: str = "is_duplicate"
+    columns: Names | None = None
+    """Columns of the relation's row that it is a duplicate of."""
+
+
+class SurrogateKey(JoinPart):
+    """Replace source keys by a warehouse key; new ones enter the relation; ``ss.surrogate_key``."""
+
+    to: str
+    """The column of the warehouse key, in the relation and in the result."""
+    columns: list[str] = []
+    """Columns of the stream that a new row of the relation takes along."""
+
+
+class Step(Part):
+    """One step: exactly one of these."""
+
+    enrich: Enrich | None = None
+    add_columns: dict[str, str] | None = None
+    """New columns by SQL expressions, name: expression; an expression may use those before it."""
+    select: list[str] | None = None
+    """The columns to keep, or SQL expressions."""
+    where: str | None = None
+    """A SQL predicate; other rows are left out."""
+    mark_duplicates: MarkDuplicates | None = None
+    mark_new: MarkNew | None = None
+    surrogate_key: SurrogateKey | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> "Step":
+        if len(self.model_fields_set) != 1 or self.value is None:
+            known = ", ".join(type(self).model_fields)
+            raise ValueError(f"a step is one of {known}; put each into a step of its own")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The name of the step."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def value(self) -> Any:
+        """What the step is to do."""
+        return getattr(self, self.kind)
