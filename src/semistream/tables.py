@@ -5,7 +5,7 @@ other. On Spark, a DataFrame that Spark's own reader makes of such a table does 
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,3 +175,59 @@ def _folded_feed(feed: pa.Table, key: Sequence[str]) -> pa.Table:
     rows = pc.sort_indices(numbered, [("_commit_version", "ascending"), (_POSITION, "ascending")])
     hidden = ["_change_type", "_commit_version", "_commit_timestamp"]
     return last_changes(feed.take(rows).drop_columns(hidden), key)
+
+
+@dataclass(frozen=True)
+class DeltaTarget:
+    """A Delta table that micro-batches are appended to, each in one commit, exactly once.
+
+    The commit notes the stream and the number of the micro-batch (Delta's own ``txn`` action): a
+    micro-batch that is repeated finds its number there, and of two attempts at once one is refused.
+    """
+
+    location: str
+    partition_by: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+
+    def write(self, rows: pa.RecordBatchReader, stream: str, number: int) -> int | None:
+        """Write a micro-batch of a stream, and return the rows; None if that was done before."""
+        with needs_extra("delta", "a Delta table"):
+            from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+            from deltalake.exceptions import CommitFailedError
+        options = dict(self.options) or None
+        is_there = DeltaTable.is_deltatable(self.location, storage_options=options)
+        table: Any = self.location
+        if is_there:
+            table = DeltaTable(self.location, storage_options=options)
+            done = table.transaction_version(stream)
+            if done is not None and done >= number:
+                return None
+        counted = _Counted(rows)
+        try:
+            write_deltalake(
+                table,
+                counted.reader,
+                mode="append",
+                partition_by=list(self.partition_by) or None,
+                storage_options=None if is_there else options,
+                commit_properties=CommitProperties(app_transactions=[Transaction(stream, number)]),
+            )
+        except CommitFailedError:
+            now = DeltaTable(self.location, storage_options=options)
+            done = now.transaction_version(stream)
+            if done is not None and done >= number:
+                return None  # another attempt was faster
+            raise
+        return counted.rows
+
+class _Counted:
+    """Rows that are counted as they pass."""
+
+    def __init__(self, rows: pa.RecordBatchReader) -> None:
+        self.rows = 0
+        self.reader = pa.RecordBatchReader.from_batches(rows.schema, self._batches(rows))
+
+    def _batches(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            self.rows += batch.num_rows
+            yield batch

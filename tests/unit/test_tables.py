@@ -1,5 +1,7 @@
 """Delta and Iceberg tables as sources, real ones, written by their own packages."""
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import semistream as ss
 from semistream.errors import ColumnError, OptionError
-from semistream.tables import last_changes
+from semistream.tables import DeltaTarget, last_changes
 from semistream.testing import same_rows
 
 FIRST = pa.table({"k": [1, 2, 3], "v": ["a", None, "c"]})
@@ -92,3 +94,29 @@ def test_the_last_change_of_each_key() -> None:
     assert last_changes(changes[:0], ["a"]).num_rows == 0
     with pytest.raises(ColumnError, match="no key column 'c'"):
         last_changes(changes, ["c"])
+
+
+def test_a_micro_batch_is_appended_to_a_delta_table_once(tmp_path: Path) -> None:
+    target = DeltaTarget(str(tmp_path / "sales"), ("day",))
+    rows = pa.table({"day": ["mo", "tu", "mo"], "n": [1, 2, None]})
+    assert target.write(rows.to_reader(), "q", 0) == 3
+    assert target.write(rows.to_reader(), "q", 0) is None
+    assert target.write(rows.to_reader(), "q", 1) == 3
+    assert target.write(rows.to_reader(), "other", 0) == 3
+    written = pa.table(ss.delta_table(tmp_path / "sales").open())
+    assert same_rows(written.select(["day", "n"]), pa.concat_tables([rows] * 3))
+
+
+def test_of_two_attempts_at_a_micro_batch_one_is_appended(tmp_path: Path) -> None:
+    target = DeltaTarget(str(tmp_path / "sales"))
+    rows = pa.table({"n": [1, 2, 3]})
+    target.write(rows.to_reader(), "q", 0)
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        with ThreadPoolExecutor(1) as other:  # the other attempt, meanwhile
+            assert other.submit(target.write, rows.to_reader(), "q", 1).result() == 3
+        yield from rows.to_batches()
+
+    reader = pa.RecordBatchReader.from_batches(rows.schema, slow())
+    assert target.write(reader, "q", 1) is None
+    assert pa.table(ss.delta_table(tmp_path / "sales").open()).num_rows == 6

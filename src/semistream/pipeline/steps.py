@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from semistream.joins.registry import ALGORITHMS
 from semistream.pipeline.parts import Part
 
 Key = str | list[str] | dict[str, str]
@@ -39,7 +40,7 @@ class JoinPart(Part):
     memory: int | str | None = None
     """The budget of this join; without it a share of the pipeline's."""
     memory_per_task: int | str | None = None
-    algorithm: str = "auto"
+    algorithm: Literal["auto", *ALGORITHMS] = "auto"  # type: ignore[valid-type]
     routing: Literal["auto", "local", "shuffle"] = "auto"
     condition: str | list[str] | None = None
     """What must hold beside equal keys, such as s.amount >= r.least."""
@@ -48,8 +49,7 @@ class JoinPart(Part):
 class Enrich(JoinPart):
     """Add columns of a relation; the arguments of ``ss.enrich``."""
 
-    how: str = "left"
-    """left, inner, semi or anti."""
+    how: Literal["left", "inner", "semi", "anti"] = "left"
     columns: Names | None = None
     """The columns to add, or name: new name; all but the key."""
     suffix: str | None = None
@@ -68,7 +68,7 @@ class Enrich(JoinPart):
 
     @model_validator(mode="after")
     def _agrees(self) -> "Enrich":
-        if self.on_missing is not None and self.how not in ("left", "left_outer"):
+        if self.on_missing is not None and self.how != "left":
             raise ValueError(f"on_missing is for how: left; leave it out with how: {self.how}")
         return self
 
@@ -81,11 +81,13 @@ class MarkNew(JoinPart):
 
 
 class MarkDuplicates(JoinPart):
-    """Say of each row whether a relation has it, or the micro-batch has it once more before it."""
+    """Say of each row whether a relation has it, or the micro-batch has it before it."""
 
+    relation: str | None = None  # type: ignore[assignment]
+    """Without it, only rows of the same micro-batch are compared."""
+    order: str | None = None
+    """Of equal rows in a micro-batch the first by this column is no duplicate."""
     to: str = "is_duplicate"
-    columns: Names | None = None
-    """Columns of the relation's row that it is a duplicate of."""
 
 
 class SurrogateKey(JoinPart):

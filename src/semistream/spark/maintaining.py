@@ -115,7 +115,7 @@ class Fold:
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Fold a micro-batch in, unless that was done before."""
         if not self._stream:
-            self._stream = _query_id(batch, self.checkpoint)
+            self._stream = query_id(batch, self.checkpoint)
         if self._is_folded(Relation.open(self.location), number):
             return
         self.apply(_checked(_keep_last(batch).toArrow()), number)
@@ -150,7 +150,7 @@ class Fold:
             self._since_compacted = 0
 
 
-def _query_id(batch: DataFrame, checkpoint: str) -> str:
+def query_id(batch: DataFrame, checkpoint: str) -> str:
     """Return the id that Spark gave the query when its checkpoint was made."""
     lines = batch.sparkSession.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()
     return str(json.loads("".join(line[0] for line in lines))["id"])

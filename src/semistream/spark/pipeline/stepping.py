@@ -1,0 +1,163 @@
+"""The steps of a pipeline as functions of DataFrames.
+
+Steps run in the streaming plan up to the first that needs a whole micro-batch; that one and all
+after it run on each micro-batch.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType
+
+from semistream.embedded import open_relation
+from semistream.errors import PipelineError, RelationNotFoundError, did_you_mean
+from semistream.pipeline.model import Pipeline
+from semistream.pipeline.steps import Enrich, JoinPart, MarkDuplicates, RelationPlace, Step
+from semistream.relation.build import BuildOptions, build_snapshot
+from semistream.relation.relation import Relation
+from semistream.spark.enrichment import enrich
+from semistream.spark.keys import column
+from semistream.spark.pipeline.hidden import REASON, hidden, with_reason
+from semistream.spark.surrogates import surrogate_key
+from semistream.spark.transforms import add_columns, mark_duplicates, mark_new
+from semistream.spark.types import spark_type
+
+_WHOLE_BATCH = ("mark_duplicates", "surrogate_key")
+_FOUND = "__semistream_matched"
+_COMMON = ("on", "algorithm", "routing", "condition", "memory_per_task")
+
+
+@dataclass
+class Steps:
+    """The steps of one pipeline, with its relations."""
+
+    pipeline: Pipeline
+    _opened: dict[str, Relation] = field(default_factory=dict)
+
+    def streaming(self) -> list[Step]:
+        """Return the steps of the streaming plan."""
+        steps = self.pipeline.steps
+        first = next((i for i, s in enumerate(steps) if s.kind in _WHOLE_BATCH), len(steps))
+        return steps[:first]
+
+    def of_a_batch(self) -> list[Step]:
+        """Return the steps that run on each micro-batch."""
+        return self.pipeline.steps[len(self.streaming()) :]
+
+    def apply(self, rows: DataFrame, steps: list[Step]) -> DataFrame:
+        """Return the rows after some steps."""
+        for step in steps:
+            number = self.pipeline.steps.index(step) + 1
+            try:
+                rows = getattr(self, f"_{step.kind}")(rows, step.value)
+            except RelationNotFoundError as error:
+                raise PipelineError(f"steps[{number}].{step.kind}: {error}") from None
+        return rows
+
+    def relation(self, name: str) -> Relation:
+        """Return a relation by its name or place; it is built if it is not there yet."""
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def _open(self, name: str) -> Relation:
+        known = self.pipeline.relations
+        place = known.get(name, name)
+        if isinstance(place, str):
+            place = RelationPlace(location=place)
+        location = self.pipeline.place(place.location)
+        try:
+            return open_relation(location)
+        except RelationNotFoundError as error:
+            if place.source is None:
+                hint = "" if name in known else did_you_mean(name, known)
+                raise RelationNotFoundError(f"{error}.{hint}" if hint else str(error)) from None
+        assert place.key is not None, "the model asks for it"
+        more = {} if place.page_size is None else {"page_size": place.page_size}
+        options = BuildOptions.for_place(location, place.key, place.partitions, **more)
+        build_snapshot(self.pipeline.place(place.source), location, options)
+        return open_relation(location)
+
+    def _options(self, part: JoinPart) -> dict[str, Any]:
+        """Return the arguments that all joins have, as far as they were given."""
+        given = {name: getattr(part, name) for name in _COMMON}
+        return {**given, "memory": self.pipeline.memory_of(part)}
+
+    def _with_key(self, rows: DataFrame, part: JoinPart, relation: Relation) -> DataFrame:
+        """Return the rows with texts as keys of other types cast; what is not one has a reason."""
+        on = relation.key if part.on is None else part.on
+        names = [on] if isinstance(on, str) else on
+        pairs = names.items() if isinstance(names, dict) else [(n, n) for n in names]
+        for ours, theirs in pairs:
+            if ours not in rows.columns or theirs not in relation.schema.names:
+                continue  # reported with all names by the join
+            kind = spark_type(relation.schema.field(theirs))
+            is_text = isinstance(rows.schema[ours].dataType, StringType)
+            if not is_text or isinstance(kind, StringType):
+                continue
+            key = column(ours).try_cast(kind)
+            said = F.concat(
+                F.lit(f"the key {ours} is "), column(ours), F.lit(f", not {kind.simpleString()}")
+            )
+            rows = with_reason(rows, column(ours).isNotNull() & key.isNull(), said)
+            rows = rows.withColumn(ours, key)
+        return rows
+
+    def _enrich(self, rows: DataFrame, part: Enrich) -> DataFrame:
+        relation = self.relation(part.relation)
+        rows = self._with_key(rows, part, relation)
+        given = part.model_dump(exclude={"relation", "memory", "on_missing"}) | self._options(part)
+        misses = part.on_missing
+        if misses in (None, "keep"):
+            return enrich(rows, relation, reason=REASON, **given)
+        if misses == "drop":
+            return enrich(rows, relation, reason=REASON, **{**given, "how": "inner"})
+        columns = given.pop("columns")
+        if columns is None:
+            columns = [n for n in relation.schema.names if n not in relation.key]
+        named = dict(columns) if isinstance(columns, dict) else {n: n for n in columns}
+        if relation.key[0] in named:
+            found = named[relation.key[0]]
+            joined = enrich(rows, relation, columns=named, reason=REASON, **given)
+            return with_reason(joined, column(found).isNull(), self._missed(part))
+        joined = enrich(
+            rows, relation, columns={**named, relation.key[0]: _FOUND}, reason=REASON, **given
+        )
+        return with_reason(joined, column(_FOUND).isNull(), self._missed(part)).drop(_FOUND)
+
+    @staticmethod
+    def _missed(part: Enrich) -> str:
+        return f"{part.relation} has no row with this key"
+
+    def _add_columns(self, rows: DataFrame, columns: dict[str, str]) -> DataFrame:
+        return add_columns(rows, columns)
+
+    def _select(self, rows: DataFrame, names: list[str]) -> DataFrame:
+        return rows.select(*(F.expr(name) for name in names), *hidden(rows))
+
+    def _where(self, rows: DataFrame, predicate: str) -> DataFrame:
+        holds = F.coalesce(F.expr(predicate), F.lit(False))
+        return rows.filter(column(REASON).isNotNull() | holds)
+
+    def _mark_new(self, rows: DataFrame, part: Any) -> DataFrame:
+        relation = self.relation(part.relation)
+        rows = self._with_key(rows, part, relation)
+        return mark_new(rows, relation, to=part.to, reason=REASON, **self._options(part))
+
+    def _mark_duplicates(self, rows: DataFrame, part: MarkDuplicates) -> DataFrame:
+        if part.relation is None:
+            return mark_duplicates(rows, on=part.on, to=part.to, order=part.order)
+        relation = self.relation(part.relation)
+        rows = self._with_key(rows, part, relation)
+        more = {"to": part.to, "order": part.order, "reason": REASON}
+        return mark_duplicates(rows, relation, **more, **self._options(part))
+
+    def _surrogate_key(self, rows: DataFrame, part: Any) -> DataFrame:
+        relation = self.relation(part.relation)
+        rows = self._with_key(rows, part, relation)
+        options = self._options(part)
+        options.pop("condition")
+        about = {"to": part.to, "columns": part.columns, "reason": REASON}
+        return surrogate_key(rows, relation, **about, **options)
