@@ -23,12 +23,29 @@ from semistream.tables import delta_changes, delta_table, delta_version, iceberg
 from semistream.version import __version__
 
 if TYPE_CHECKING:
-    from semistream.spark import configure_spark, enrich, enrich_with, maintain
+    from semistream.pipeline.model import Pipeline
+    from semistream.spark import (
+        add_columns,
+        configure_spark,
+        enrich,
+        enrich_with,
+        maintain,
+        mark_duplicates,
+        mark_new,
+        surrogate_key,
+    )
+    from semistream.spark.pipeline.running import run_pipeline, start_pipeline
 
+_ON_SPARK = (
+    *("add_columns", "configure_spark", "enrich", "enrich_with", "maintain", "mark_duplicates"),
+    *("mark_new", "surrogate_key"),
+)
 
 __all__ = [
+    "Pipeline",
     "Relation",
     "__version__",
+    "add_columns",
     "between",
     "build_relation",
     "configure_spark",
@@ -41,17 +58,30 @@ __all__ = [
     "iceberg_table",
     "join",
     "maintain",
+    "mark_duplicates",
+    "mark_new",
+    "run_pipeline",
     "shedding",
     "similar",
     "sql_table",
+    "start_pipeline",
+    "surrogate_key",
     "validity",
     "where",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the functions that need Spark when they are first used."""
-    if name in ("configure_spark", "enrich", "enrich_with", "maintain"):
+    """Import what needs an extra when it is first used."""
+    if name == "Pipeline":
+        with needs_extra("spark", "semistream.Pipeline"):
+            from semistream.pipeline.model import Pipeline
+        return Pipeline
+    if name in ("run_pipeline", "start_pipeline"):
+        with needs_extra("spark", f"semistream.{name}"):
+            from semistream.spark.pipeline import running
+        return getattr(running, name)
+    if name in _ON_SPARK:
         with needs_extra("spark", f"semistream.{name}"):
             from semistream import spark
 

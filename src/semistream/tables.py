@@ -220,6 +220,7 @@ class DeltaTarget:
             raise
         return counted.rows
 
+
 class _Counted:
     """Rows that are counted as they pass."""
 

@@ -26,7 +26,7 @@ ROWS = pa.table(
         "day": pa.array([date(2026, 11, 17), None, date(1970, 1, 1)]),
         "at": pa.array([AT, None, AT], pa.timestamp("us")),
         "instant": pa.array([AT.replace(tzinfo=UTC), None, None], pa.timestamp("us", "UTC")),
-        "raw": pa.array([b"\x00\xff,\"", None, b""]),
+        "raw": pa.array([b'\x00\xff,"', None, b""]),
         "cost": pa.array([Decimal("12.30"), None, Decimal("-0.01")], pa.decimal128(12, 2)),
     }
 )
@@ -112,6 +112,6 @@ def test_what_cannot_be_written_is_said(server: Filled) -> None:
         TableTarget(server.url, "nested").write(nested.to_reader(), "n", 0)
     with pytest.raises(OptionError, match="tables of sqlite cannot be written"):
         TableTarget("sqlite:///x.db", "t").check()
+    target = TableTarget(server.url, "no_such", create=False)
     with pytest.raises(DatabaseError, match="no_such"):
-        target = TableTarget(server.url, "no_such", create=False)
         target.write(ROWS.to_reader(), "n", 0)

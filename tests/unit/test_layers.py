@@ -22,6 +22,7 @@ cli/         the command                        all below
 semistream   the names for users                all below
 api          relations: build, open, explain    all below but lab/
 spark/       Spark; nothing else uses pyspark   all below but lab/
+pipeline/    a pipeline as a file or an object  all below but lab/ workload/
 embedded     the join without Spark             all below but lab/ workload/
 lab/         the papers' figures                all below
 advice/      calibration, choice, explain       all below

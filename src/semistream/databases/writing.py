@@ -96,7 +96,7 @@ class _Writer(ABC):
             self._prepare(connection, rows.schema)
             name = self.database.literal(stream)
             with connection.cursor() as cursor:
-                # Committed at once: the lock of an insert, made a stronger one, would be a deadlock.
+                # Committed at once: made stronger, the lock of an insert would be a deadlock.
                 cursor.execute(self.insert_missing.format(name=name))
                 connection.commit()
                 cursor.execute(f"SELECT batch FROM {MARKERS} WHERE stream = {name} FOR UPDATE")
@@ -147,9 +147,7 @@ class _PostgreSQL(_Writer):
         columns = ", ".join(self.database.quote(name) for name in rows.schema.names)
         with connection.cursor() as cursor:
             self._stage(cursor, rows)
-            cursor.execute(
-                f"INSERT INTO {self.shown} ({columns}) SELECT {columns} FROM {_STAGED}"
-            )
+            cursor.execute(f"INSERT INTO {self.shown} ({columns}) SELECT {columns} FROM {_STAGED}")
             cursor.execute(f"SELECT COUNT(*) FROM {_STAGED}")
             count = int(cursor.fetchall()[0][0])
             cursor.execute(f"DROP TABLE {_STAGED}")
@@ -215,8 +213,8 @@ def _csv_file(batch: pa.RecordBatch) -> Iterator[str]:
 def _as_csv(array: pa.Array) -> pa.Array:
     """Return a column as texts that LOAD DATA reads: instants in UTC, binaries as digits."""
     if pa.types.is_timestamp(array.type):
-        return array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64()).view(
-            pa.timestamp("us")
+        return (
+            array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64()).view(pa.timestamp("us"))
         )
     if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
         lengths, data, validity = split_bytes(array)

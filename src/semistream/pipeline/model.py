@@ -15,12 +15,12 @@
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from semistream.errors import OptionError
-from semistream.pipeline.parts import Files, Kafka, Options, Parse, Part, ParquetSink, Sink, Source
+from semistream.pipeline.parts import Files, Kafka, Options, ParquetSink, Parse, Part, Sink, Source
 from semistream.pipeline.problems import checked
 from semistream.pipeline.secrets import Secrets
 from semistream.pipeline.steps import JoinPart, RelationPlace, Step
@@ -37,7 +37,7 @@ class DeadLetters(Part):
     """Without it Parquet files in the folder dead-letters of the storage."""
     limit: float | str = "10%"
     """The share of a micro-batch that may be dead letters; above it the query stops."""
-    least_rows: int = Field(100, ge=1)
+    least_rows: int = Field(default=100, ge=1)
     """The limit is for micro-batches of so many rows, or more."""
 
     @field_validator("limit")
@@ -68,13 +68,13 @@ class Pipeline(Part):
     """Of the query and of the Spark application."""
     storage: str
     """A folder for the checkpoint and the dead letters."""
-    configuration: Options = {}
+    configuration: Options = Field(default_factory=dict)
     """Settings of Spark, such as spark.sql.shuffle.partitions."""
     source: Source
     parse: Parse | None = None
-    relations: dict[str, RelationPlace | str] = {}
+    relations: dict[str, RelationPlace | str] = Field(default_factory=dict)
     """Relations by name: a place, or how to build it."""
-    steps: list[Step] = []
+    steps: list[Step] = Field(default_factory=list)
     sink: Sink
     memory: int | str = "64MB"
     """The budget of all joins together; those that name their own are not part of it."""
@@ -116,9 +116,10 @@ class Pipeline(Part):
                 raise ValueError("messages of Kafka are parsed as json, csv or avro")
             if self.parse.schema_ is None:
                 raise ValueError("parse needs the schema of the messages")
-        text_files = isinstance(self.source, Files) and self.parse is not None
-        if text_files and self.parse.format in ("json", "csv") and self.parse.schema_ is None:
-            raise ValueError(f"files in {self.parse.format} need parse.schema")
+        if isinstance(self.source, Files) and self.parse is not None:
+            is_text = self.parse.format in ("json", "csv")
+            if is_text and self.parse.schema_ is None:
+                raise ValueError(f"files in {self.parse.format} need parse.schema")
         return self
 
     @classmethod
@@ -128,7 +129,7 @@ class Pipeline(Part):
 
         return read_pipeline(cls, Path(path))
 
-    def placed(self, base: Path) -> "Pipeline":
+    def placed(self, base: Path) -> Self:
         """Return the pipeline with relative paths that begin at a folder."""
         self._base = base.absolute()
         return self

@@ -4,7 +4,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
-
 Options: TypeAlias = dict[str, str | int | float | bool]
 
 
@@ -20,9 +19,9 @@ class Files(Part):
     format: Literal["files"]
     path: str
     """The folder that files arrive in."""
-    max_files_per_trigger: int | None = Field(None, ge=1)
+    max_files_per_trigger: int | None = Field(default=None, ge=1)
     """The most files of a micro-batch."""
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
     """Other options of Spark's source."""
 
 
@@ -36,9 +35,9 @@ class Kafka(Part):
     """The topic, or several separated by commas."""
     starting: Literal["earliest", "latest"] = "earliest"
     """Where the first start begins; later ones go on where the checkpoint says."""
-    max_rows_per_trigger: int | None = Field(None, ge=1)
+    max_rows_per_trigger: int | None = Field(default=None, ge=1)
     """The most messages of a micro-batch."""
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
     """Other options of Spark's source, such as kafka.security.protocol."""
 
 
@@ -47,16 +46,16 @@ class Delta(Part):
 
     format: Literal["delta"]
     path: str
-    max_files_per_trigger: int | None = Field(None, ge=1)
-    options: Options = {}
+    max_files_per_trigger: int | None = Field(default=None, ge=1)
+    options: Options = Field(default_factory=dict)
 
 
 class Rate(Part):
     """Spark's own rows for trials: ``timestamp``, and ``value``, which counts from 0."""
 
     format: Literal["rate"]
-    rows_per_second: int = Field(1_000, ge=1)
-    options: Options = {}
+    rows_per_second: int = Field(default=1_000, ge=1)
+    options: Options = Field(default_factory=dict)
 
 
 class Workload(Part):
@@ -64,7 +63,7 @@ class Workload(Part):
 
     format: Literal["workload"]
     workload: str
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
     """Of the workload and its arrivals: relation_rows, rows, rate, arrivals, …"""
 
 
@@ -77,10 +76,10 @@ class Parse(Part):
     """How files or the values of messages become columns."""
 
     format: Literal["parquet", "json", "csv", "avro", "orc"]
-    schema_: str | dict[str, Any] | None = Field(None, alias="schema")
+    schema_: str | dict[str, Any] | None = Field(default=None, alias="schema")
     """Columns and their types: ``product_id long, price double``, or name: type; of Avro messages
     the Avro schema. May be left out for files in Parquet, ORC and Avro."""
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
     """Of Spark's reader: header, sep, timestampFormat, …"""
 
 
@@ -89,9 +88,9 @@ class ParquetSink(Part):
 
     format: Literal["parquet"]
     path: str
-    partition_by: list[str] = []
+    partition_by: list[str] = Field(default_factory=list)
     """Columns that become folders."""
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
 
 
 class DeltaSink(Part):
@@ -99,8 +98,8 @@ class DeltaSink(Part):
 
     format: Literal["delta"]
     path: str
-    partition_by: list[str] = []
-    options: Options = {}
+    partition_by: list[str] = Field(default_factory=list)
+    options: Options = Field(default_factory=dict)
     """Of the storage."""
 
 
@@ -111,13 +110,13 @@ class KafkaSink(Part):
     servers: str
     topic: str
     value: Literal["json", "avro"] = "json"
-    schema_: str | dict[str, Any] | None = Field(None, alias="schema")
+    schema_: str | dict[str, Any] | None = Field(default=None, alias="schema")
     """The Avro schema of the value; without it one is made of the columns."""
     key: str | None = None
     """The column that becomes the key; without it messages from Kafka keep theirs."""
     headers: bool = True
     """Whether messages from Kafka keep their headers."""
-    options: Options = {}
+    options: Options = Field(default_factory=dict)
 
 
 class SqlSink(Part):
@@ -134,4 +133,3 @@ class SqlSink(Part):
 Sink: TypeAlias = Annotated[
     ParquetSink | DeltaSink | KafkaSink | SqlSink, Field(discriminator="format")
 ]
-

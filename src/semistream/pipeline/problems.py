@@ -29,7 +29,7 @@ def checked(
     try:
         yield
     except ValidationError as error:
-        found = {}
+        found: dict[tuple[Place, str], str] = {}
         for each in error.errors(include_url=False):
             place = _in_data(each["loc"], given)
             found.setdefault((place, each["type"]), _line(model, each, place, given, where))

@@ -20,7 +20,7 @@ class RelationPlace(Part):
     """Parquet or CSV to build it from, if there is no relation at the location yet."""
     key: str | list[str] | None = None
     """Its key columns, if it is built."""
-    partitions: int | None = Field(None, ge=1)
+    partitions: int | None = Field(default=None, ge=1)
     page_size: str | int | None = None
 
     @model_validator(mode="after")
@@ -95,7 +95,7 @@ class SurrogateKey(JoinPart):
 
     to: str
     """The column of the warehouse key, in the relation and in the result."""
-    columns: list[str] = []
+    columns: list[str] = Field(default_factory=list)
     """Columns of the stream that a new row of the relation takes along."""
 
 

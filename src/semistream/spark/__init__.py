@@ -2,14 +2,20 @@
 
 from semistream.spark.enrichment import enrich, enrich_with
 from semistream.spark.maintaining import maintain
+from semistream.spark.surrogates import surrogate_key
+from semistream.spark.transforms import add_columns, mark_duplicates, mark_new
 from semistream.spark.workers import configure_spark
 from semistream.spark.workloads import register_workloads, workload_relation
 
 __all__ = [
+    "add_columns",
     "configure_spark",
     "enrich",
     "enrich_with",
     "maintain",
+    "mark_duplicates",
+    "mark_new",
     "register_workloads",
+    "surrogate_key",
     "workload_relation",
 ]

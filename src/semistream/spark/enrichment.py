@@ -46,16 +46,17 @@ from semistream.embedded import DEFAULT_MEMORY, JoinOptions, open_relation
 from semistream.errors import BudgetError, ColumnError, OptionError, SemistreamError
 from semistream.joins.shedding import Shedding, shedding_of
 from semistream.joins.telemetry import Telemetry
-from semistream.relation.leases import Hold
 from semistream.relation.relation import Relation
 from semistream.relation.staleness import Staleness
 from semistream.spark.failures import ERROR_COLUMN, text_of, unless_error
 from semistream.spark.following import followed, snapshot_values
+from semistream.spark.holding import hold
 from semistream.spark.keys import column, partition_expression
 from semistream.spark.merging import Merging
 from semistream.spark.metrics import TELEMETRY_COLUMN, JoinClock, counted, observe
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, Route, choose_route, routing_for_order
+from semistream.spark.setaside import SetAside, check_reason
 from semistream.spark.shedding import Thinned, check_aside, served_rate, sketch_bytes, thin
 from semistream.spark.spreading import spread_expression
 from semistream.spark.types import arrow_schema, check_collation, spark_type, wire_type
@@ -68,12 +69,6 @@ _PARTITION_COLUMN = "__semistream_partition"
 _INNER_COLUMNS = (TELEMETRY_COLUMN, ERROR_COLUMN)  # the last two of what a task returns
 _TELEMETRY_TYPE = pa.list_(pa.int64())
 _P = ParamSpec("_P")
-# Holds on the snapshots of all queries that this driver has planned and that keep to them: batch
-# queries, and those with a relation that was opened at a named snapshot. Workers start and end
-# between micro-batches, and only Spark knows which queries still run, so the driver keeps its holds
-# until it exits. Other streaming queries pin a snapshot for each micro-batch
-# (`semistream.spark.following`).
-_planned: list[Hold] = []
 
 
 def enrich(
@@ -98,6 +93,7 @@ def enrich(
     max_staleness: float | str | timedelta | None = None,
     on_stale: str = "warn",
     rate: float | None = None,
+    reason: str | None = None,
 ) -> DataFrame:
     """Join a DataFrame, streaming or not, with a relation within a memory budget.
 
@@ -124,6 +120,10 @@ def enrich(
     appear in the query's observed metrics under `name`, which is ``semistream:<relation>`` unless
     given, and ``semistream:<relation>#2`` for a second join with the same relation.
 
+    `reason` names a text column of the stream that says why a row cannot be joined: rows in which
+    it is not null pass by, with nulls for the relation's columns, and a row that is too wide for
+    the memory gets one instead of ending the query.
+
     A streaming query joins each micro-batch with the snapshot that is current when it begins, also
     when the micro-batch is repeated; open the relation at a snapshot to keep to that one. If the
     snapshot was published longer ago than `max_staleness` (``"10min"``, seconds, a timedelta), the
@@ -139,9 +139,10 @@ def enrich(
     case_sensitive = session.conf.get("spark.sql.caseSensitive") == "true"
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
+    check_reason(spec, reason, ordered, shed)
     staleness = Staleness.of(max_staleness, on_stale)
     if relation.is_fixed or not stream.isStreaming:
-        _planned.append(relation.hold())
+        hold(relation)
     given = _given(memory, memory_per_task, relation)
     algorithm = with_front_stage(algorithm, front_stage)
     routing = routing_for_order(ordered, routing, algorithm)
@@ -165,7 +166,7 @@ def enrich(
     is_plain = ordered is None and settings is None and bool(spec.stream_key)
     warmth = _warmth(stream, route) if is_plain else None
     about = (relation, spec, algorithm, route, staleness, warmth, share, ordered, settings)
-    task = Task(*about).with_factors()
+    task = Task(*about, reason=reason).with_factors()
     joined = _routed(stream, relation, spec, route).mapInArrow(task, schema)
     observed = observe(joined, relation, route, name)
     is_joined = unless_error(column(TELEMETRY_COLUMN).isNull())
@@ -268,6 +269,7 @@ class Task:
     ordered: str | None = None  # in which order rows leave
     settings: Settings | None = None  # of a named algorithm
     factors: CostFactors | None = None  # of the driver's host, for `auto`
+    reason: str | None = None  # the column that says why a row is set aside
 
     def with_factors(self) -> "Task":
         """Return the task with the cost factors of the driver's host, by which `auto` chooses."""
@@ -313,8 +315,9 @@ class Task:
                     front=warm.front,
                     history=warm.history,
                 )
-                joined_rows = clock.joined(iter(operator.join(clock.rows(stream))))
-                for batch in merging.merge(joined_rows):
+                aside = SetAside(spec, self.reason, self.route.join_bytes)
+                joined_rows = clock.joined(iter(operator.join(clock.rows(aside.sound(stream)))))
+                for batch in chain(merging.merge(joined_rows), aside.rows()):
                     yield wire.rows(batch)
                 warm.keep(operator.telemetry.front_admissions)
                 beside_bytes = merging.peak_bytes + warm.peak_bytes

@@ -55,8 +55,8 @@ def surrogate_key(
     `relation` has the keys of the sources as its key, and the warehouse key, an integer, in the
     column `to`. New keys enter it by an upsert, with the values of `columns` of the first row that
     has them; its other columns are null. Rows without a key get none. `on`, `reason` and
-    the `options` are those of `enrich`. Call it once for each micro-batch, in ``foreachBatch`` or as the step
-    ``surrogate_key`` of a pipeline.
+    the `options` are those of `enrich`. Call it once for each micro-batch, in ``foreachBatch`` or
+    as the step ``surrogate_key`` of a pipeline.
     """
     if rows.isStreaming:
         raise OptionError(

@@ -53,7 +53,8 @@ def mark_new(
     """Return the rows, streaming or not, with a column that says whether R has no match for them.
 
     A row without a key is new. `on`, `condition`, `reason` and the `options` are those of `enrich`:
-    memory, algorithm, routing. Of a micro-batch all rows are compared with R as it is at the beginning.
+    memory, algorithm, routing. Of a micro-batch all rows are compared with R as it is
+    at the beginning.
     """
     relation = open_relation(relation)
     _check_free(rows, to)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -18,14 +18,26 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.version import __version__ as pyspark_version
 
-from semistream.errors import WorkerError
+from semistream.errors import OptionError, WorkerError, did_you_mean
 from semistream.extras import needs_extra
 from semistream.version import __version__
 
 _PYTHON = "spark.pyspark.python"
 # Where kernels and cost factors are stored, if the driver was told: for the executors as well.
 _VARIABLES = ("NUMBA_CACHE_DIR", "SEMISTREAM_CACHE")
+_ADDED = "spark.jars.packages"
+# Coordinates of what `uses` names; Delta's follow versions of their own.
+_PACKAGES = {
+    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
+    "avro": "org.apache.spark:spark-avro_2.13:{spark}",
+    "delta": "io.delta:delta-spark_2.13:4.4.0",
+}
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 _Builder = TypeVar("_Builder", bound=Any)  # classic or Connect
 # What Spark says if a worker does not start: the program, its output, or another version of Python.
 _NO_START = re.compile(
@@ -34,14 +46,19 @@ _NO_START = re.compile(
 _checked: set[str] = set()  # the ids of the applications whose workers can run semistream
 
 
-def configure_spark(builder: _Builder, *, python: str | None = None) -> _Builder:
+def configure_spark(
+    builder: _Builder, *, python: str | None = None, uses: Sequence[str] = ()
+) -> _Builder:
     """Return the builder of a session whose Python workers can run semistream.
 
     The workers run `python`; without it what ``spark.pyspark.python`` or ``PYSPARK_PYTHON`` name
     already; without these the interpreter that runs this driver, which is right if the executors
     are on this machine, or have the same environment at the same path. ``NUMBA_CACHE_DIR`` and
-    ``SEMISTREAM_CACHE`` are passed to the executors if they are set. Call it before the session is
-    made. The server of a Spark Connect session has its own settings; nothing is changed then.
+    ``SEMISTREAM_CACHE`` are passed to the executors if they are set. `uses` names what the session
+    needs a package for: ``kafka``, ``avro``, ``delta``; Spark fetches those of its own version,
+    unless ``spark.jars`` or ``spark.jars.packages`` name them already. Call it before the
+    session is made. The server of a Spark Connect session has its own settings; nothing is changed
+    then.
 
     ::
 
@@ -57,6 +74,29 @@ def configure_spark(builder: _Builder, *, python: str | None = None) -> _Builder
     for name in _VARIABLES:
         if name in os.environ:
             builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
+    return _with_packages(builder, given, uses)
+
+
+def _with_packages(builder: _Builder, given: Mapping[str, str], uses: Sequence[str]) -> _Builder:
+    """Return the builder with the packages that are not named yet."""
+    unknown = [name for name in uses if name not in _PACKAGES]
+    if unknown:
+        raise OptionError(
+            f"uses must name {', '.join(_PACKAGES)}; got {unknown[0]!r}."
+            f"{did_you_mean(unknown[0], _PACKAGES)}"
+        )
+    named = f"{given.get('spark.jars', '')},{given.get(_ADDED, '')}"
+    missing = [
+        _PACKAGES[name].format(spark=pyspark_version)
+        for name in uses
+        if _PACKAGES[name].split(":")[1].partition("_")[0] not in named
+    ]
+    if missing:
+        before = [given[_ADDED]] if given.get(_ADDED) else []
+        builder = builder.config(_ADDED, ",".join([*before, *missing]))
+    if "delta" in uses:
+        for key, value in _DELTA.items():
+            builder = builder.config(key, given.get(key, value))
     return builder
 
 

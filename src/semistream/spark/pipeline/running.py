@@ -10,7 +10,6 @@ import logging
 import os
 from dataclasses import dataclass, field
 
-
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,8 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from semistream.errors import DeadLetterError, PipelineError
 from semistream.pipeline.model import AVAILABLE_NOW, Pipeline
 from semistream.pipeline.secrets import Secrets
-from semistream.spark.enrichment import releasing_holds
 from semistream.spark.failures import raised_as_ours
+from semistream.spark.holding import releasing_holds
 from semistream.spark.keys import column
 from semistream.spark.maintaining import query_id
 from semistream.spark.pipeline.hidden import ORIGIN, RAW, REASON, shown
@@ -198,5 +197,3 @@ def _made(pipeline: Pipeline | str | os.PathLike[str]) -> Pipeline:
 def _first_line(error: Exception) -> str:
     text = str(error).strip()
     return text.partition("\n\n")[0].partition("\nJVM stacktrace")[0].partition("\n\tat ")[0]
-
-

@@ -60,9 +60,7 @@ def _columns(
     return _with_hidden(rows, F.lit(source.format))
 
 
-def _files(
-    spark: SparkSession, pipeline: Pipeline, source: Files, secrets: Secrets
-) -> DataFrame:
+def _files(spark: SparkSession, pipeline: Pipeline, source: Files, secrets: Secrets) -> DataFrame:
     parse = _parse_of(pipeline)
     path = pipeline.place(source.path)
     given: Options = {**parse.options, **source.options}
@@ -71,9 +69,12 @@ def _files(
     options = secrets.texts(given)
     schema = _schema(parse)
     if schema is None:
-        schema = spark.read.format(parse.format).options(**secrets.texts(parse.options)).load(
-            path
-        ).schema
+        schema = (
+            spark.read.format(parse.format)
+            .options(**secrets.texts(parse.options))
+            .load(path)
+            .schema
+        )
     is_text = parse.format in ("json", "csv")
     if is_text:
         schema = StructType([*schema.fields, StructField(RAW, StringType())])
@@ -121,9 +122,7 @@ def _parsed(rows: DataFrame, parse: Parse, secrets: Secrets) -> DataFrame:
         from pyspark.sql.avro.functions import from_avro
 
         body = parse.schema_ if isinstance(parse.schema_, str) else json.dumps(parse.schema_)
-        rows = rows.withColumn(
-            _PARSED, from_avro(value, body, {"mode": "PERMISSIVE", **options})
-        )
+        rows = rows.withColumn(_PARSED, from_avro(value, body, {"mode": "PERMISSIVE", **options}))
         names = [f.name for f in rows.schema[_PARSED].dataType.fields]  # type: ignore[attr-defined]
         is_bad = F.coalesce(*(column(_PARSED)[n].cast("string") for n in names)).isNull()
         if any(not _has_text(f.dataType) for f in rows.schema[_PARSED].dataType.fields):  # type: ignore[attr-defined]
@@ -143,9 +142,7 @@ def _parsed(rows: DataFrame, parse: Parse, secrets: Secrets) -> DataFrame:
     fine = column(REASON).isNull()
     hidden = [column(n) for n in rows.columns if n in HIDDEN]
     raw = F.when(~fine, _readable(value)).alias(RAW)
-    return rows.select(
-        *(F.when(fine, column(_PARSED)[n]).alias(n) for n in names), *hidden, raw
-    )
+    return rows.select(*(F.when(fine, column(_PARSED)[n]).alias(n) for n in names), *hidden, raw)
 
 
 def _has_text(kind: Any) -> bool:
@@ -178,10 +175,12 @@ def _schema(parse: Parse) -> StructType | None:
         return None
     text = given if isinstance(given, str) else ", ".join(f"`{n}` {t}" for n, t in given.items())
     try:
-        return StructType.fromDDL(text)
+        found = StructType.fromDDL(text)
     except (AnalysisException, ParseException) as error:
         said = str(error).strip().partition("\n")[0]
         raise PipelineError(
             f"parse.schema: expected columns and types such as 'product_id long, price double'; "
             f"got {text!r}: {said}"
         ) from None
+    assert isinstance(found, StructType), "columns are a struct"
+    return found

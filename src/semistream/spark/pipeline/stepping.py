@@ -151,7 +151,7 @@ class Steps:
             return mark_duplicates(rows, on=part.on, to=part.to, order=part.order)
         relation = self.relation(part.relation)
         rows = self._with_key(rows, part, relation)
-        more = {"to": part.to, "order": part.order, "reason": REASON}
+        more: dict[str, Any] = {"to": part.to, "order": part.order, "reason": REASON}
         return mark_duplicates(rows, relation, **more, **self._options(part))
 
     def _surrogate_key(self, rows: DataFrame, part: Any) -> DataFrame:
