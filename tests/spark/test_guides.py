@@ -40,6 +40,9 @@ NOT_RUN = {
         "needs an object store",
         "writes to the home folder; tests/unit/cli/test_completion.py runs what it prints",
     ],
+    "pipelines.md": [
+        "each starts a Spark of its own; tests/spark/test_pipeline.py runs the command",
+    ],
     "places.md": [
         "needs a cluster",
         "needs an object store; tests/services/test_s3.py has one",
@@ -114,7 +117,7 @@ def test_blocks_run(
 
 def _prepare(page: Path, spark: SparkSession, folder: Path) -> None:
     """Put the files and tables there that a page takes for granted; the README makes its own."""
-    if page.name == "README.md":
+    if page.name in ("README.md", "pipelines.md"):
         return
     columns = ("id as product_id", "id + 7 as surrogate_key", "id % 9 as supplier_id")
     products = spark.range(2_000).selectExpr(*columns)

@@ -32,7 +32,9 @@ def test_dir_shows_the_public_names_only() -> None:
     joins = ["between", "enrich", "enrich_with", "join", "shedding", "similar", "validity", "where"]
     sources = ["delta_changes", "delta_table", "delta_version", "iceberg_table", "sql_table"]
     others = ["Relation", "__version__", "build_relation", "configure_spark", "errors", "maintain"]
-    assert dir(ss) == sorted([*joins, *sources, *others])
+    pipelines = ["Pipeline", "add_columns", "mark_duplicates", "mark_new", "run_pipeline"]
+    pipelines += ["start_pipeline", "surrogate_key"]
+    assert dir(ss) == sorted([*joins, *sources, *others, *pipelines])
     assert all(getattr(ss, name) is not None for name in dir(ss))
 
 

@@ -20,6 +20,7 @@ from semistream.cli.arguments import (
     add_verify,
 )
 from semistream.cli.lab_arguments import add_lab
+from semistream.cli.pipeline import add_init, add_run
 from semistream.errors import OptionError, SemistreamError
 from semistream.extras import needs_extra
 from semistream.relation.device import DEVICES
@@ -67,6 +68,8 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"semistream {__version__}")
     commands = whole.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
+    add_run(commands)
+    add_init(commands)
     add_build(commands)
     add_info(commands)
     add_verify(commands)

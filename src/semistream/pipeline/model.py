@@ -22,6 +22,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_vali
 from semistream.errors import OptionError
 from semistream.pipeline.parts import Files, Kafka, Options, ParquetSink, Parse, Part, Sink, Source
 from semistream.pipeline.problems import checked
+from semistream.pipeline.reading import read_file
 from semistream.pipeline.secrets import Secrets
 from semistream.pipeline.steps import JoinPart, RelationPlace, Step
 from semistream.units import parse_bytes
@@ -123,11 +124,9 @@ class Pipeline(Part):
         return self
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> "Pipeline":
+    def read(cls, path: str | os.PathLike[str]) -> Self:
         """Read a pipeline file; raise `PipelineError` with all that is wrong, line by line."""
-        from semistream.pipeline.reading import read_pipeline
-
-        return read_pipeline(cls, Path(path))
+        return read_file(cls, Path(path)).placed(Path(path).parent)
 
     def placed(self, base: Path) -> Self:
         """Return the pipeline with relative paths that begin at a folder."""

@@ -1,19 +1,35 @@
-"""A pipeline file: YAML, with the line of every field, so that what is wrong can be found."""
+"""A pipeline file: YAML, with the line of every field, so that what is wrong can be found.
 
+Only ``true`` and ``false`` are booleans, as in YAML 1.2: in YAML 1.1 the field ``on`` would be one.
+"""
+
+import re
 from pathlib import Path
 from typing import TypeVar
 
 import yaml
+from pydantic import BaseModel
 
 from semistream.errors import PipelineError
-from semistream.pipeline.model import Pipeline
 from semistream.pipeline.problems import Place, checked
 
-_P = TypeVar("_P", bound=Pipeline)
+_P = TypeVar("_P", bound=BaseModel)
 
 
-def read_pipeline(model: type[_P], path: Path) -> _P:
-    """Read a pipeline from a file; raise `PipelineError` with all that is wrong."""
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Reads YAML with the booleans of version 1.2."""
+
+
+_BOOLEAN = "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [each for each in resolvers if each[0] != _BOOLEAN]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOLEAN, re.compile(r"^(?:true|false)$", re.I), list("tTfF"))
+
+
+def read_file(model: type[_P], path: Path) -> _P:
+    """Read a model from a YAML file; raise `PipelineError` with all that is wrong."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -22,9 +38,9 @@ def read_pipeline(model: type[_P], path: Path) -> _P:
         ) from None
     lines: dict[Place, int] = {}
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_Loader)
         _note_lines(node, (), lines, path)
-        body = yaml.safe_load(text)
+        body = yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise PipelineError(f"{path}:{line}: not YAML: {error.problem}") from None
@@ -37,8 +53,7 @@ def read_pipeline(model: type[_P], path: Path) -> _P:
         return f"{path}:{lines.get(place, 1)}: "
 
     with checked(model, body, where):
-        made = model.model_validate({str(k): v for k, v in body.items()})
-    return made.placed(path.parent)
+        return model.model_validate({str(k): v for k, v in body.items()})
 
 
 def _note_lines(node: yaml.Node | None, place: Place, lines: dict[Place, int], path: Path) -> None:

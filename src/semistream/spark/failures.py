@@ -37,6 +37,12 @@ def unless_error(condition: Column) -> Column:
     return F.when(text.isNotNull(), F.raise_error(text)).otherwise(condition)
 
 
+def said_by(error: Exception) -> str:
+    """Return what Spark says of an error, without the plan and the stack that it adds."""
+    text = str(error).strip().partition(" SQLSTATE")[0].partition("\n\tat ")[0]
+    return " ".join(text.partition("\n\nJVM stacktrace")[0].split())
+
+
 @contextmanager
 def raised_as_ours() -> Iterator[None]:
     """Let the error of a task be raised on the driver as what it is, a `SemistreamError`."""

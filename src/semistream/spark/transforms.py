@@ -10,6 +10,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
@@ -63,10 +64,10 @@ def mark_new(
         joined = enrich(rows, relation, on=on, columns=found, reason=reason, **options)
         return joined.withColumn(to, column(_FOUND).isNull()).drop(_FOUND)
     about = {"on": on, "condition": condition, "reason": reason, **options}
-    known, new = (
-        enrich(rows, relation, how=how, **about).withColumn(to, F.lit(how == "anti"))
-        for how in ("semi", "anti")
-    )
+    name = about.pop("name", None) or f"semistream:{PurePosixPath(relation.location).stem}"
+    known = enrich(rows, relation, how="semi", name=name, **about).withColumn(to, F.lit(False))
+    new = enrich(rows, relation, how="anti", name=f"{name}:new", **about)
+    new = new.withColumn(to, F.lit(True))
     if reason is not None:  # rows that pass the join by are in both
         known = known.filter(column(reason).isNull())
     return known.unionByName(new)
@@ -93,7 +94,7 @@ def mark_duplicates(
     _check_free(rows, to)
     if relation is not None:
         relation = open_relation(relation)
-    names = _stream_key(rows, relation, on)
+    names = _stream_key(rows, relation, on, condition)
     marked = rows
     if relation is not None:
         about = {"condition": condition, "reason": reason, **options}
@@ -113,10 +114,13 @@ def mark_duplicates(
     return marked.withColumn(to, column(_FOUND) | is_later).drop(_FOUND, _NUMBER)
 
 
-def _stream_key(rows: DataFrame, relation: Relation | None, on: On | None) -> tuple[str, ...]:
+def _stream_key(
+    rows: DataFrame, relation: Relation | None, on: On | None, condition: Conditions | None
+) -> tuple[str, ...]:
     """Return the columns of the rows that are compared."""
     if relation is not None:
-        return JoinOptions(on, "semi").spec(relation, arrow_schema(rows.schema)).stream_key
+        options = JoinOptions(on, "semi", condition=condition)
+        return options.spec(relation, arrow_schema(rows.schema)).stream_key
     names = [on] if isinstance(on, str) else list(on or ())
     if not names:
         raise OptionError("without a relation, on must name the columns that duplicates share")

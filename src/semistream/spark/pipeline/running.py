@@ -8,6 +8,8 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pyspark.errors import AnalysisException, PySparkException
@@ -15,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from semistream.errors import DeadLetterError, PipelineError
+from semistream.errors import DeadLetterError, PipelineError, SemistreamError
 from semistream.pipeline.model import AVAILABLE_NOW, Pipeline
 from semistream.pipeline.secrets import Secrets
-from semistream.spark.failures import raised_as_ours
+from semistream.spark.failures import raised_as_ours, said_by
 from semistream.spark.holding import releasing_holds
 from semistream.spark.keys import column
 from semistream.spark.maintaining import query_id
@@ -30,6 +32,7 @@ from semistream.spark.pipeline.stopping import Gate, wait_for
 from semistream.spark.workers import configure_spark
 
 METRICS = "semistream:dead_letters"  # what Spark's progress reports of rows and dead letters
+_QUIET = {"spark.ui.showConsoleProgress": False}  # unless the configuration says otherwise
 _LOG = logging.getLogger(__name__)
 
 
@@ -50,42 +53,28 @@ def run_pipeline(
     secrets = made.secrets()
     own = spark is None
     session = pipeline_session(made, secrets) if spark is None else spark
-    gate = Gate()
     try:
-        query = start_pipeline(made, spark=session, gate=gate)
-        with raised_as_ours():
-            wait_for(query, gate)
+        batches = Batches(Plan.of(made, session), Gate())
+        query = batches.start()
+        with _explained(batches), raised_as_ours():
+            wait_for(query, batches.gate)
         return query
-    except PySparkException as error:
-        raise PipelineError(secrets.hidden(_first_line(error))) from None
     finally:
         if own:
             session.stop()
 
 
 def start_pipeline(
-    pipeline: Pipeline | str | os.PathLike[str],
-    *,
-    spark: SparkSession,
-    gate: Gate | None = None,
+    pipeline: Pipeline | str | os.PathLike[str], *, spark: SparkSession
 ) -> StreamingQuery:
     """Start a pipeline and return its query, for programs that wait for several of them."""
-    made = _made(pipeline)
-    plan = Plan.of(made, spark)
-    batches = Batches(plan, gate or Gate())
-    writer = plan.rows.writeStream.foreachBatch(batches).queryName(made.name)
-    writer = writer.option("checkpointLocation", made.checkpoint_place)
-    if made.trigger == AVAILABLE_NOW:
-        writer = writer.trigger(availableNow=True)
-    elif made.trigger is not None:
-        writer = writer.trigger(processingTime=made.trigger)
-    return writer.start()
+    return Batches(Plan.of(_made(pipeline), spark), Gate()).start()
 
 
 def pipeline_session(pipeline: Pipeline, secrets: Secrets) -> SparkSession:
     """Return a Spark session with a pipeline's configuration, and packages for what it uses."""
     builder = SparkSession.Builder().appName(pipeline.name)
-    for name, value in secrets.texts(pipeline.configuration).items():
+    for name, value in secrets.texts({**_QUIET, **pipeline.configuration}).items():
         builder = builder.config(name, value)
     return configure_spark(builder, uses=pipeline.packages).getOrCreate()
 
@@ -109,7 +98,7 @@ class Plan:
         try:
             rows = steps.apply(read_source(spark, pipeline, secrets), steps.streaming())
         except AnalysisException as error:
-            raise PipelineError(secrets.hidden(_first_line(error))) from None
+            raise PipelineError(secrets.hidden(said_by(error))) from None
         rows = rows.observe(
             METRICS,
             F.count(F.lit(1)).alias("rows"),
@@ -129,7 +118,19 @@ class Batches:
 
     plan: Plan
     gate: Gate
+    failure: Exception | None = field(default=None, init=False)  # what ended the query
     _stream: str = field(default="", init=False)  # the query's id, once it is known
+
+    def start(self) -> StreamingQuery:
+        """Start the query."""
+        pipeline = self.plan.pipeline
+        writer = self.plan.rows.writeStream.foreachBatch(self).queryName(pipeline.name)
+        writer = writer.option("checkpointLocation", pipeline.checkpoint_place)
+        if pipeline.trigger == AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        elif pipeline.trigger is not None:
+            writer = writer.trigger(processingTime=pipeline.trigger)
+        return writer.start()
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Write a micro-batch to the sinks."""
@@ -139,8 +140,12 @@ class Batches:
             if not self._stream:
                 found = query_id(batch, self.plan.pipeline.checkpoint_place)
                 self._stream = f"{self.plan.pipeline.name} {found}"
-            with releasing_holds():
-                self._write(batch, number)
+            try:
+                with releasing_holds(), raised_as_ours():
+                    self._write(batch, number)
+            except Exception as error:
+                self.failure = error
+                raise
 
     def _write(self, batch: DataFrame, number: int) -> None:
         plan = self.plan
@@ -190,10 +195,17 @@ def dead_letters(rows: DataFrame) -> DataFrame:
     )
 
 
+@contextmanager
+def _explained(batches: Batches) -> Iterator[None]:
+    """Let what ended a query be raised as what it is, without what Spark puts around it."""
+    try:
+        yield
+    except PySparkException as error:
+        if isinstance(batches.failure, SemistreamError):
+            raise batches.failure from None
+        cause = batches.failure or error
+        raise PipelineError(batches.plan.secrets.hidden(said_by(cause))) from None
+
+
 def _made(pipeline: Pipeline | str | os.PathLike[str]) -> Pipeline:
     return pipeline if isinstance(pipeline, Pipeline) else Pipeline.read(pipeline)
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.partition("\n\n")[0].partition("\nJVM stacktrace")[0].partition("\n\tat ")[0]

@@ -7,17 +7,25 @@ after it run on each micro-batch.
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType
 
 from semistream.embedded import open_relation
-from semistream.errors import PipelineError, RelationNotFoundError, did_you_mean
+from semistream.errors import (
+    ColumnError,
+    KeyTypeError,
+    PipelineError,
+    RelationNotFoundError,
+    did_you_mean,
+)
 from semistream.pipeline.model import Pipeline
 from semistream.pipeline.steps import Enrich, JoinPart, MarkDuplicates, RelationPlace, Step
 from semistream.relation.build import BuildOptions, build_snapshot
 from semistream.relation.relation import Relation
 from semistream.spark.enrichment import enrich
+from semistream.spark.failures import said_by
 from semistream.spark.keys import column
 from semistream.spark.pipeline.hidden import REASON, hidden, with_reason
 from semistream.spark.surrogates import surrogate_key
@@ -52,8 +60,10 @@ class Steps:
             number = self.pipeline.steps.index(step) + 1
             try:
                 rows = getattr(self, f"_{step.kind}")(rows, step.value)
-            except RelationNotFoundError as error:
+            except (RelationNotFoundError, ColumnError, KeyTypeError) as error:
                 raise PipelineError(f"steps[{number}].{step.kind}: {error}") from None
+            except AnalysisException as error:
+                raise PipelineError(f"steps[{number}].{step.kind}: {said_by(error)}") from None
         return rows
 
     def relation(self, name: str) -> Relation:
