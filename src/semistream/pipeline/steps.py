@@ -70,6 +70,8 @@ class Enrich(JoinPart):
     def _agrees(self) -> "Enrich":
         if self.on_missing is not None and self.how != "left":
             raise ValueError(f"on_missing is for how: left; leave it out with how: {self.how}")
+        if self.ordered is not None and (self.how != "left" or self.on_missing == "drop"):
+            raise ValueError("ordered is for how: left in a pipeline; other rows would be lost")
         return self
 
 

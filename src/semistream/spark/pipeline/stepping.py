@@ -119,22 +119,23 @@ class Steps:
         relation = self.relation(part.relation)
         rows = self._with_key(rows, part, relation)
         given = part.model_dump(exclude={"relation", "memory", "on_missing"}) | self._options(part)
+        # Ordered rows leave together, those with a reason among them: their keys are null.
+        given["reason"] = None if part.ordered else REASON
         misses = part.on_missing
         if misses in (None, "keep"):
-            return enrich(rows, relation, reason=REASON, **given)
+            return enrich(rows, relation, **given)
         if misses == "drop":
-            return enrich(rows, relation, reason=REASON, **{**given, "how": "inner"})
+            return enrich(rows, relation, **{**given, "how": "inner"})
         columns = given.pop("columns")
         if columns is None:
             columns = [n for n in relation.schema.names if n not in relation.key]
         named = dict(columns) if isinstance(columns, dict) else {n: n for n in columns}
         if relation.key[0] in named:
             found = named[relation.key[0]]
-            joined = enrich(rows, relation, columns=named, reason=REASON, **given)
+            joined = enrich(rows, relation, columns=named, **given)
             return with_reason(joined, column(found).isNull(), self._missed(part))
-        joined = enrich(
-            rows, relation, columns={**named, relation.key[0]: _FOUND}, reason=REASON, **given
-        )
+        named = {**named, relation.key[0]: _FOUND}
+        joined = enrich(rows, relation, columns=named, **given)
         return with_reason(joined, column(_FOUND).isNull(), self._missed(part)).drop(_FOUND)
 
     @staticmethod
