@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup demo cluster-demo test mutants lint bench lab clean
+.PHONY: help setup demo cluster-demo test mutants chaos soak lint bench lab clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,14 @@ test: lint ## lint, then every test
 mutants: setup ## break the product on purpose, one edit at a time: the tests must notice; some minutes
 	$(BIN)/python -m tests.mutants $(ARGS)
 
+chaos: setup ## faults at random moments for MINUTES=10 from SEED=1, the sink checked after each
+	@$(PYTHON) src/semistream/cli/java.py
+	$(BIN)/python -m tests.faults.chaos --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
+
+soak: setup ## a query for MINUTES=30, its memory, files, disk and backlog drawn and judged: soak-out/soak.png
+	@$(PYTHON) src/semistream/cli/java.py
+	$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),30) $(ARGS)
+
 bench: setup ## ours and its peers on the same data, answers checked; appends to benchmarks/results.ndjson
 	@$(PYTHON) src/semistream/cli/java.py
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -53,4 +61,4 @@ lab: setup ## the papers' figures in miniature, with verdicts, on one page: lab-
 	$(BIN)/semistream lab run --jobs 2 $(ARGS)
 
 clean: ## remove what was made
-	rm -rf $(VENV) demo-out bench-out lab-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-out bench-out lab-out soak-out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

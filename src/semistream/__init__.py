@@ -18,6 +18,7 @@ from semistream.databases.source import sql_table
 from semistream.embedded import join
 from semistream.extras import needs_extra
 from semistream.joins.shedding import shedding
+from semistream.logs import log_json
 from semistream.relation.validity import validity
 from semistream.tables import delta_changes, delta_table, delta_version, iceberg_table
 from semistream.version import __version__
@@ -28,17 +29,19 @@ if TYPE_CHECKING:
         add_columns,
         configure_spark,
         enrich,
+        enrich_star,
         enrich_with,
         maintain,
         mark_duplicates,
         mark_new,
         surrogate_key,
     )
+    from semistream.spark.exporting import serve_metrics
     from semistream.spark.pipeline.running import run_pipeline, start_pipeline
 
 _ON_SPARK = (
-    *("add_columns", "configure_spark", "enrich", "enrich_with", "maintain", "mark_duplicates"),
-    *("mark_new", "surrogate_key"),
+    *("add_columns", "configure_spark", "enrich", "enrich_star", "enrich_with", "maintain"),
+    *("mark_duplicates", "mark_new", "surrogate_key"),
 )
 
 __all__ = [
@@ -53,14 +56,17 @@ __all__ = [
     "delta_table",
     "delta_version",
     "enrich",
+    "enrich_star",
     "enrich_with",
     "errors",
     "iceberg_table",
     "join",
+    "log_json",
     "maintain",
     "mark_duplicates",
     "mark_new",
     "run_pipeline",
+    "serve_metrics",
     "shedding",
     "similar",
     "sql_table",
@@ -81,6 +87,10 @@ def __getattr__(name: str) -> Any:
         with needs_extra("spark", f"semistream.{name}"):
             from semistream.spark.pipeline import running
         return getattr(running, name)
+    if name == "serve_metrics":
+        with needs_extra("metrics", f"semistream.{name}"):
+            from semistream.spark import exporting
+        return exporting.serve_metrics
     if name in _ON_SPARK:
         with needs_extra("spark", f"semistream.{name}"):
             from semistream import spark

@@ -51,6 +51,7 @@ NOT_RUN = {
         "needs Hadoop",
     ],
     "refresh.md": [],
+    "running.md": ["they take minutes"],
     "sources.md": [
         "needs a catalog; tests/unit/test_tables.py has one",
         "needs Kafka; tests/services/test_kafka.py has one",
@@ -68,7 +69,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 # Names of folders that Spark reads or writes: the JVM does not move to the test's folder.
-_RELATIVE = re.compile(r'"(sales|changes|enriched|checkpoint)"')
+_RELATIVE = re.compile(r'"(sales|changes|enriched|missing|checkpoint)"')
 PATIENCE_SECONDS = 300
 
 

@@ -8,11 +8,12 @@ import pytest
 
 import semistream as ss
 from semistream.joins.telemetry import Telemetry
-from semistream.spark.enrichment import TELEMETRY_COLUMN, Task
 from semistream.spark.failures import ERROR_COLUMN
 from semistream.spark.merging import Merging
+from semistream.spark.metrics import TELEMETRY_COLUMN
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, choose_route
+from semistream.spark.tasks import Step, Task
 from semistream.spec import resolve
 from semistream.testing import nested_loop_join, same_rows
 
@@ -84,7 +85,7 @@ def test_a_task_returns_few_batches(tmp_path: Path, memory_bytes: int, most: int
     route = choose_route("local", *about)
     counts, peaks = [], []
     for merged_bytes in (0, route.merged_bytes):
-        task = Task(relation, spec, "inlj", replace(route, merged_bytes=merged_bytes))
+        task = Task((Step(relation, spec, "inlj", replace(route, merged_bytes=merged_bytes)),))
         *batches, last = task(iter([stream]))
         joined = pa.Table.from_batches(batches).drop_columns([TELEMETRY_COLUMN, ERROR_COLUMN])
         assert same_rows(joined, nested_loop_join(pa.table(stream), table, on="k"))

@@ -15,7 +15,7 @@ import semistream as ss
 from semistream.advice.feasible import check_share
 from semistream.errors import BudgetError, OptionError
 from semistream.spark import routing
-from semistream.spark.enrichment import _planned
+from semistream.spark.holding import _planned
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, Route, choose_route
 from semistream.spec import JoinSpec, resolve

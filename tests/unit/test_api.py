@@ -29,9 +29,11 @@ def test_pyspark_is_not_imported() -> None:
 
 
 def test_dir_shows_the_public_names_only() -> None:
-    joins = ["between", "enrich", "enrich_with", "join", "shedding", "similar", "validity", "where"]
+    joins = ["between", "enrich", "enrich_star", "enrich_with", "join", "similar", "where"]
     sources = ["delta_changes", "delta_table", "delta_version", "iceberg_table", "sql_table"]
+    joins += ["shedding", "validity"]
     others = ["Relation", "__version__", "build_relation", "configure_spark", "errors", "maintain"]
+    others += ["log_json", "serve_metrics"]
     pipelines = ["Pipeline", "add_columns", "mark_duplicates", "mark_new", "run_pipeline"]
     pipelines += ["start_pipeline", "surrogate_key"]
     assert dir(ss) == sorted([*joins, *sources, *others, *pipelines])

@@ -35,7 +35,7 @@ databases/   R in a database, read in place     relation/
 relation/    R on disk                          -
 tables       Delta and Iceberg tables           -
 workload/    generated relations and streams    -
-errors extras units arrowtypes columns keys memory jit plain sources testing version
+errors extras units arrowtypes columns keys memory jit logs plain sources testing version
 """
 PYSPARK_LAYER = "spark"
 

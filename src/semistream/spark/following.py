@@ -32,6 +32,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _LOG = logging.getLogger(__name__)
 _MOST_OPEN = 8
 SNAPSHOT_METRICS = ("relation_age_s", "snapshot")
+SNAPSHOT_VALUES = 4  # the numbers that these are made of
 _opened: OrderedDict[tuple[str, str], Relation] = OrderedDict()  # manifests that were read last
 
 

@@ -18,11 +18,12 @@ from semistream.joins.protocols import Operator
 from semistream.joins.registry import ALGORITHMS
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.relation import Relation
-from semistream.spark.following import SNAPSHOT_METRICS, snapshot_metrics
+from semistream.spark.following import SNAPSHOT_METRICS, SNAPSHOT_VALUES, snapshot_metrics
 from semistream.spark.keys import column
 from semistream.spark.routing import LOCAL, SHUFFLE, Route
 
 TELEMETRY_COLUMN = "__semistream_telemetry"
+_VALUES = len(Telemetry.names()) + SNAPSHOT_VALUES  # of one join
 # The counters of tasks; what is shed has metrics of its own (`semistream.spark.shedding`).
 _OBSERVED = tuple(name for name in Telemetry.names() if name != "shed_rows")
 _T = TypeVar("_T")
@@ -74,12 +75,24 @@ def metric_names() -> tuple[str, ...]:
     return (*_OBSERVED, "routing", *SNAPSHOT_METRICS)
 
 
-def observe(joined: DataFrame, relation: Relation, route: Route, name: str | None) -> DataFrame:
-    """Observe the metrics of a join's rows under `name`.
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A join whose metrics are observed."""
+
+    relation: Relation
+    route: Route
+    name: str | None  # of its metrics
+
+
+def observe(joined: DataFrame, joins: Sequence[Observed]) -> DataFrame:
+    """Observe the metrics of joins in their rows of telemetry, each under a name of its own.
 
     Without a name it is the relation's, with a number if the query has that one already.
     """
-    return observe_as(joined, relation, name, _metrics(route))
+    for number, join in enumerate(joins):
+        metrics = _metrics(join.route, number * _VALUES)
+        joined = observe_as(joined, join.relation, join.name, metrics)
+    return joined
 
 
 def observe_as(
@@ -107,16 +120,17 @@ def observe_as(
             number += 1
 
 
-def _metrics(route: Route) -> list[Column]:
+def _metrics(route: Route, first: int) -> list[Column]:
     """Return the metrics of a micro-batch, of which at most `route.tasks` tasks run at once.
 
-    They are sums over all tasks. Of a peak it is what tasks that run at once can reach together.
+    Its counters begin at a place of the telemetry. Metrics are sums over all tasks; of a peak it is
+    what tasks that run at once can reach together.
     """
     counters = column(TELEMETRY_COLUMN)
     names = Telemetry.names()
-    found = [_total(name, counters[names.index(name)], route.tasks) for name in _OBSERVED]
+    found = [_total(name, counters[first + names.index(name)], route.tasks) for name in _OBSERVED]
     found.append(F.max(F.lit(LOCAL if route.is_local else SHUFFLE)))
-    found += snapshot_metrics(counters, len(names))
+    found += snapshot_metrics(counters, first + len(names))
     return [each.alias(name) for each, name in zip(found, metric_names(), strict=True)]
 
 

@@ -1,0 +1,246 @@
+"""Run as a program: faults at random moments, for some minutes; after each the sink is checked.
+
+``python -m tests.faults.chaos --minutes 10 --seed 7``. A round is a query that reads a folder of
+files to its end, whatever happens to it: its driver is killed and started again, Python workers and
+executors are killed, tasks run twice, and meanwhile the relation is changed, compacted and pruned.
+Then a few faults of disks and files (`tests.faults.query_faults`). The seed decides everything but
+the speed of the machine.
+
+The oracle is a plain dictionary for each version of the relation: the rows of a micro-batch must
+all be those of one version, every stream row must be there once, and versions must not go back.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import semistream as ss
+from tests.faults import query_faults
+
+KEYS, ROWS = 5_000, 2_000
+DRIVER = Path(__file__).parent / "chaos_driver.py"
+PATIENCE_S = 300
+Version = dict[int, str]  # what the relation has, by key
+
+
+@dataclass
+class Round:
+    """One query, and what is done to it."""
+
+    folder: Path
+    rng: random.Random
+    files: int
+    master: str = "local[2,4]"  # a task may fail three times
+    versions: list[Version] = field(default_factory=list)  # of the relation, in order
+    did: list[str] = field(default_factory=list)  # the faults, for the report
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def prepare(self) -> None:
+        """Write the stream, and the first version of the relation."""
+        (self.folder / "in").mkdir(parents=True)
+        for number in range(self.files):
+            keys = np.random.default_rng([self.rng.randrange(1 << 30), number])
+            k = keys.integers(0, KEYS + 500, ROWS)
+            path = self.folder / "in" / f"{number:03d}.parquet"
+            pq.write_table(pa.table({"k": k, "q": np.arange(ROWS) + number * ROWS}), path)
+            os.utime(path, (1_700_000_000 + number,) * 2)  # Spark takes the oldest file first
+        first = dict.fromkeys(range(KEYS), "v0")
+        table = pa.table({"k": list(first), "v": list(first.values())})
+        ss.build_relation(table, self.folder / "r", key="k", partitions=2, page_size=4096)
+        self.versions.append(first)
+
+    def run(self, kills: int, worker_kills: int) -> None:
+        """Run the query to its end; the relation changes meanwhile."""
+        keeper = threading.Thread(target=self._change_relation)
+        keeper.start()
+        try:
+            while True:
+                process = self._start()
+                if kills:
+                    kills -= 1
+                    self._kill_driver(process)
+                elif worker_kills:
+                    killed = self._kill_workers(process, worker_kills)
+                    worker_kills = 0
+                    if self._ended(process, killed):
+                        return
+                elif self._ended(process, 0):
+                    return
+        finally:
+            self.done.set()
+            keeper.join()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        (self.folder / "started").unlink(missing_ok=True)
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, str(DRIVER), str(self.folder), self.master],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _ended(self, process: subprocess.Popen[bytes], killed: int) -> bool:
+        """Wait for the driver; it may end with an error only if too many workers were killed."""
+        code = process.wait(PATIENCE_S)
+        _kill_group(process.pid)
+        if code and not killed:
+            raise AssertionError(f"the driver ended with {code}:\n{self._log()}")
+        return code == 0
+
+    def _log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-3_000:]
+
+    def _wait_until_started(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not (self.folder / "started").exists() and process.poll() is None:
+            assert time.monotonic() < deadline, self._log()
+            time.sleep(0.05)
+
+    def _kill_driver(self, process: subprocess.Popen[bytes]) -> None:
+        """SIGKILL to the driver and all that it has started, at a random moment."""
+        if self.rng.random() < 0.8:  # else while Spark starts
+            self._wait_until_started(process)
+        time.sleep(self.rng.uniform(0.2, 5.0))
+        self.did.append("driver killed" if process.poll() is None else "driver had ended")
+        _kill_group(process.pid)
+        process.wait()
+
+    def _kill_workers(self, process: subprocess.Popen[bytes], count: int) -> int:
+        """SIGKILL to Python workers, or to executors, while tasks run; return how many."""
+        self._wait_until_started(process)
+        what = "CoarseGrainedExecutorBackend" if "cluster" in self.master else "pyspark.daemon"
+        killed, deadline = 0, time.monotonic() + PATIENCE_S
+        while killed < count and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(self.rng.uniform(0.3, 1.0))
+            found = _processes(process.pid, what)
+            if what == "pyspark.daemon":  # its children are the workers
+                found = [child for daemon in found for child in _children(daemon)]
+            if found:
+                with suppress(psutil.NoSuchProcess):
+                    self.rng.choice(found).kill()
+                    killed += 1
+        self.did += [f"{what.rpartition('.')[2]}'s process killed"] * killed
+        return killed
+
+    def _change_relation(self) -> None:
+        """Change the relation again and again, compact it, and prune what nobody reads."""
+        rng, number = random.Random(self.rng.random()), 0
+        relation = ss.Relation.open(self.folder / "r")
+        while not self.done.wait(rng.uniform(0.2, 1.0)):
+            number += 1
+            keys = range(number % 7, KEYS, 7)
+            changed = pa.table({"k": list(keys), "v": [f"v{number}"] * len(keys)})
+            self.versions.append(self.versions[-1] | dict.fromkeys(keys, f"v{number}"))
+            relation = relation.upsert(changed)
+            what = rng.choice(["nothing", "compact", "prune"])
+            if what == "compact":
+                relation = relation.compact()
+            elif what == "prune":
+                relation.prune(keep=1, grace=90)
+        self.did.append(f"{number} versions of the relation")
+
+    def check(self) -> None:
+        """Compare the sink with the oracle."""
+        out = pq.read_table(self._written()).select(["k", "q", "v"]).sort_by("q")
+        assert out["q"].to_pylist() == list(range(self.files * ROWS)), "rows are lost or doubled"
+        oldest = 0
+        for number in range(self.files):
+            rows = out.slice(number * ROWS, ROWS).to_pylist()
+            fitting = (
+                i
+                for i in range(oldest, len(self.versions))
+                if all(self.versions[i].get(row["k"]) == row["v"] for row in rows)
+            )
+            oldest = next(fitting, -1)
+            assert oldest >= 0, f"file {number} was joined with no one version of the relation"
+        stream = pq.read_table(self.folder / "in").sort_by("q")
+        assert out["k"].to_pylist() == stream["k"].to_pylist(), "rows are changed"
+
+    def _written(self) -> list[Path]:
+        """Return the files that the sink has committed: its log names them, not the folder."""
+        return committed(self.folder / "out")
+
+
+def committed(sink: Path) -> list[Path]:
+    """Return the files that a sink of Spark has committed."""
+    logs = [path for path in (sink / "_spark_metadata").iterdir() if path.stem.isdigit()]
+    lines = [line for path in logs for line in path.read_text().splitlines()[1:]]
+    return [sink / name for name in sorted({Path(json.loads(line)["path"]).name for line in lines})]
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _processes(pid: int, what: str) -> list[psutil.Process]:
+    """Return the processes below one whose command has a word."""
+    found = []
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if any(what in word for word in child.cmdline()):
+                    found.append(child)
+    if what == "pyspark.daemon":  # workers have the same command: the daemon is the one above
+        pids = {each.pid for each in found}
+        found = [each for each in found if each.ppid() not in pids]
+    return found
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return process.children()
+    return []
+
+
+def one_round(folder: Path, seed: int, *, files: int, kills: int, workers: int, master: str) -> str:
+    """Run a round and check it; return what was done."""
+    one = Round(folder, random.Random(seed), files, master)
+    one.prepare()
+    one.run(kills, workers)
+    one.check()
+    return ", ".join(one.did)
+
+
+def main() -> int:
+    """Run rounds until the time is over."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.chaos", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kills", type=int, default=20, help="of the driver, in the first round")
+    asked = parser.parse_args()
+    end, rng, kills = time.monotonic() + 60 * asked.minutes, random.Random(asked.seed), asked.kills
+    number = 0
+    while number == 0 or time.monotonic() < end:
+        masters = ("local[2,4]", "local-cluster[2,1,512]")
+        master, seed = masters[number % 2], rng.randrange(1 << 30)
+        with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+            about = {"files": 4 + kills, "kills": kills, "workers": 3, "master": master}
+            started = time.monotonic()
+            did = one_round(Path(folder), seed, **about)
+            print(f"round {number} on {master}, {time.monotonic() - started:.0f} s: {did}: exact")
+        with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+            for name, said in query_faults.run_all(Path(folder), seed).items():
+                print(f"{name}: {said}")
+        number, kills = number + 1, 5
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
