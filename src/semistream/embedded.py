@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
-from semistream.advice.settings import Settings, with_front_stage
+from semistream.advice.settings import Settings, named_algorithm
 from semistream.advice.shed import SheddingJoin, check_shed
 from semistream.conditions.condition import Conditions
 from semistream.errors import OptionError
@@ -165,7 +165,8 @@ def _prepare(
     if schema is None:
         return None, ()
     spec, budget_bytes = options.spec(relation, schema), options.memory_bytes(relation)
-    algorithm = with_front_stage(options.algorithm, options.front_stage)
+    about = (options.algorithm, options.front_stage, options.settings)
+    algorithm, settings = named_algorithm(*about)
     shed = shedding_of(options.shed)
 
     def make(spec: JoinSpec, budget_bytes: int) -> Operator:
@@ -177,7 +178,7 @@ def _prepare(
             rate=options.rate if shed is None else None,
             stream_rows=_row_count(stream),
             ordered=options.ordered,
-            settings=options.settings,
+            settings=settings,
         )
 
     if shed is None:

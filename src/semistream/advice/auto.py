@@ -36,7 +36,7 @@ from semistream.advice.choice import LOOK_UP, RESIDENT, Advisor, Option, are_few
 from semistream.advice.history import HISTORY, History
 from semistream.advice.ordered import check_order, make_ordered
 from semistream.advice.sampling import SampledSource
-from semistream.advice.settings import Settings, split_of
+from semistream.advice.settings import ALIASES, Settings, split_of
 from semistream.advice.tuner import Chosen, Tuner
 from semistream.advice.watch import Retune, Watch, has_moved
 from semistream.budget.rowsizes import Widths
@@ -90,8 +90,8 @@ def make_join(
     the memory that this rate needs. `front` is a front stage that outlives the join, in memory of
     its own, and `history` what is known of earlier streams.
     """
-    known = [AUTO, *ALGORITHMS]
-    if name not in known:
+    known = [AUTO, *ALGORITHMS, *ALIASES]
+    if name not in known or name in ALIASES:
         raise OptionError(
             f"algorithm must be one of {', '.join(known)}; got {name!r}.{did_you_mean(name, known)}"
         )

@@ -4,7 +4,11 @@
 `disk_buffer`       size of the pages of R that are read together (b), a size in bytes or ``"1MB"``;
                     it is rounded to whole pages, one at least
 `front_stage`       size of the front stage, for algorithms that have one
+`parts`             of the disk buffer of ``xhybridjoin``: ``"tuned"``, or ``"equal"``, as many
+                    pinned pages as others; ``algorithm="xhybridjoin-untuned"`` stands for that
 `pinned_pages`      pages of R that stay in memory (l), for ``xhybridjoin``
+`next_page`         the pages that are read next: ``"urgent"``, or ``"oldest"`` as in the paper, for
+                    ``hybridjoin``, ``chybridjoin`` and ``xhybridjoin``
 `tuples_per_read`   stream tuples that enter with each read (w), for ``meshjoin`` and ``cmeshjoin``
 ==================  ===============================================================================
 
@@ -27,9 +31,35 @@ PAPERS = {"disk_buffer": "0.93MB"}
 _CHECKED: dict[str, Callable[[str], bool]] = {
     "disk_buffer": lambda name: name in RULES,
     "front_stage": lambda name: ALGORITHMS[name].has_front,
+    "next_page": lambda name: "hybridjoin" in name,
+    "parts": lambda name: ALGORITHMS[name].pins_pages,
     "pinned_pages": lambda name: ALGORITHMS[name].pins_pages,
     "tuples_per_read": lambda name: name in ("meshjoin", "cmeshjoin"),
 }
+# Settings that are no sizes, and what they can be.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "next_page": ("urgent", "oldest"),
+    "parts": ("tuned", "equal"),
+}
+# Names for an algorithm with settings.
+ALIASES: dict[str, tuple[str, dict[str, str]]] = {
+    "xhybridjoin-untuned": ("xhybridjoin", {"parts": "equal"})
+}
+
+
+def named_algorithm(
+    algorithm: str, front_stage: bool, settings: Settings | None
+) -> tuple[str, Settings | None]:
+    """Return an algorithm of the registry, or ``auto``, and its settings, for any name.
+
+    >>> named_algorithm("xhybridjoin-untuned", False, {"disk_buffer": "1MB"})
+    ('xhybridjoin', {'disk_buffer': '1MB', 'parts': 'equal'})
+    """
+    if algorithm in ALIASES:
+        algorithm, more = ALIASES[algorithm]
+        given = PAPERS if settings == "papers" else settings
+        settings = given if isinstance(given, str) else {**(given or {}), **more}
+    return with_front_stage(algorithm, front_stage), settings
 
 
 def with_front_stage(algorithm: str, front_stage: bool) -> str:
@@ -66,7 +96,8 @@ def split_of(
         raise OptionError(f"settings is 'papers' or a mapping of names to values; got {given!r}")
     for name in given:
         _check(name, algorithm)
-    sizes = {name: _size(name, value) for name, value in given.items()}
+    named = {name: _named(name, str(value)) for name, value in given.items() if name in _NAMES}
+    sizes = {name: _size(name, value) for name, value in given.items() if name not in _NAMES}
     for name in ("disk_buffer", "front_stage"):
         if sizes.get(name, 0) >= budget_bytes:
             raise OptionError(
@@ -81,6 +112,8 @@ def split_of(
         front_bytes=sizes.get("front_stage"),
         pinned_pages=sizes.get("pinned_pages"),
         tuples_per_read=sizes.get("tuples_per_read"),
+        equal_parts=named.get("parts") == "equal",
+        oldest_picks=None if "next_page" not in named else named["next_page"] == "oldest",
     )
 
 
@@ -91,6 +124,15 @@ def _check(name: str, algorithm: str) -> None:
         )
     if not _CHECKED[name](algorithm):
         raise OptionError(f"{algorithm} has no setting {name!r}; leave it out")
+
+
+def _named(name: str, value: str) -> str:
+    if value not in _NAMES[name]:
+        raise OptionError(
+            f"settings {name!r} must be one of {', '.join(_NAMES[name])}; got {value!r}."
+            f"{did_you_mean(value, _NAMES[name])}"
+        )
+    return value
 
 
 def _size(name: str, value: Any) -> int:

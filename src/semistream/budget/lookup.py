@@ -17,7 +17,7 @@ from semistream.budget.split import DISK_SHARE, USUAL, Spare, Split, most_pages,
 
 def settings_for_budget(sizes: Sizes, budget_bytes: int, split: Split = USUAL) -> IndexJoinSettings:
     """Split a budget between buffers, window and output; raise an error if it is too small."""
-    least = least_memory_bytes(sizes, sizes.least_pages)
+    least = least_memory_bytes(sizes, sizes.least_pages, may_be_urgent=False)
     if budget_bytes < least:
         raise too_small("lookup", sizes, budget_bytes, least, sizes.least_pages)
     spare = Spare.usual(sizes, budget_bytes)

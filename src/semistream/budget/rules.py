@@ -41,17 +41,27 @@ def _least_index_bytes(sizes: Sizes) -> int:
     return indexjoin.least_memory_bytes(sizes, sizes.least_pages)
 
 
+def _least_ordered_bytes(sizes: Sizes) -> int:
+    """The same for joins that have an order of their own in which pages are read."""
+    return indexjoin.least_memory_bytes(sizes, sizes.least_pages, may_be_urgent=False)
+
+
 def _index_rules(name: str, *, has_front: bool = False, one_tuple: bool = False) -> BudgetRules:
+    is_urgent = name not in ("inlj", "binlj")  # these have an order of their own
+
     def split_back(sizes: Sizes, budget_bytes: int, split: Split) -> IndexJoinSettings:
         most = 1 if one_tuple else None
         return indexjoin.settings_for_budget(
-            name, sizes, budget_bytes, sizes.least_pages, split, most
+            name, sizes, budget_bytes, sizes.least_pages, split, most, may_be_urgent=is_urgent
         )
 
-    return BudgetRules(_least_index_bytes, split_back, has_front, reads_one_page=one_tuple)
+    least = _least_index_bytes if is_urgent else _least_ordered_bytes
+    return BudgetRules(least, split_back, has_front, reads_one_page=one_tuple)
 
 
 def _tuned_parts(sizes: Sizes, budget_bytes: int, split: Split) -> IndexJoinSettings:
+    if split.equal_parts:
+        return _equal_parts(sizes, budget_bytes, split)
     return xhybridjoin.tuned_parts(sizes, budget_bytes, sizes.least_pages, split)
 
 
@@ -71,7 +81,7 @@ RULES: dict[str, BudgetRules] = {
     "cinlj": _index_rules("inlj", has_front=True, one_tuple=True),
     "cbinlj": _index_rules("binlj", has_front=True),
     "cmeshjoin": BudgetRules(*_MESH, has_front=True),
-    "lookup": BudgetRules(_least_index_bytes, lookup.settings_for_budget, reads_one_page=True),
+    "lookup": BudgetRules(_least_ordered_bytes, lookup.settings_for_budget, reads_one_page=True),
     "chybridjoin": _index_rules("hybridjoin", has_front=True),
 }
 # X-HYBRIDJOIN as in section 4 of its paper: both parts of the disk buffer of one size.

@@ -33,6 +33,10 @@ class Split:
     pinned_pages: int | None = None  # l, where pages are pinned
     tuples_per_read: int | None = None  # w of MESHJOIN
     most_tuples: int | None = None  # of the stream, for look-ups: the window need not have more
+    # HYBRIDJOIN reads the pages of the oldest tuple, as in its paper, or the most urgent ones; None
+    # is as usual: the most urgent ones, with pinned pages those of the oldest.
+    oldest_picks: bool | None = None
+    equal_parts: bool = False  # of X-HYBRIDJOIN's disk buffer: as many pinned pages as others
 
 
 USUAL = Split()

@@ -17,6 +17,7 @@ _INDEX_BYTES = 4 + 1 + 4  # bucket, match flag, free list
 # the list of those requested, its start, and its code.
 _LOOK_UP_BYTES = 1 + 8 + 8 + 4 * 5 + 4 + 3 * 8 + 8 * 3
 BYTES_PER_PAGE = 12 + 4  # links of Q and count of tuples; a bucket
+BYTES_PER_LOAD = 4  # since when tuples wait for it, where the most urgent load is read
 
 
 def scan_tuple_bytes(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None) -> int:

@@ -13,7 +13,12 @@ pages of the swappable part hold one at a time.
 from bisect import bisect_right
 from dataclasses import replace
 
-from semistream.budget.indexjoin import IndexJoinSettings, least_memory_bytes, settings_for_budget
+from semistream.budget.indexjoin import (
+    IndexJoinSettings,
+    least_memory_bytes,
+    settings_for_budget,
+    urgency_bytes,
+)
 from semistream.budget.sizes import Sizes
 from semistream.budget.split import USUAL, Split
 
@@ -26,6 +31,7 @@ def equal_parts(
     sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
 ) -> IndexJoinSettings:
     """Return settings with as many pinned pages as the swappable part has (equation 1)."""
+    split = _usual(split)
     plain = settings_for_budget("xhybridjoin", sizes, budget_bytes, least_pages, split)
     room = budget_bytes - least_memory_bytes(sizes, least_pages)
     pages = min(plain.pages_per_read, _most_pinned(sizes, room))
@@ -42,6 +48,7 @@ def tuned_parts(
     sizes: Sizes, budget_bytes: int, least_pages: int, split: Split = USUAL
 ) -> IndexJoinSettings:
     """Return settings with each part of its own size (equation 4): as requested, or usual."""
+    split = _usual(split)
     room = budget_bytes - least_memory_bytes(sizes, least_pages)
     pages = _most_pinned(sizes, min(room, int(budget_bytes * PINNED_SHARE)))
     if split.pinned_pages is not None:
@@ -51,12 +58,26 @@ def tuned_parts(
     return replace(rest, pinned_pages=pages)
 
 
+def _usual(split: Split) -> Split:
+    """Return a split in which the oldest tuple picks, unless it says otherwise.
+
+    The pages that most tuples wait for are pinned; between the others urgency gains little.
+    """
+    return replace(split, oldest_picks=split.oldest_picks is not False)
+
+
 def _most_pinned(sizes: Sizes, size_bytes: int) -> int:
     return bisect_right(range(1, sizes.page_count + 1), size_bytes, key=sizes.pinned_bytes)
 
 
+def _read_bytes(sizes: Sizes, settings: IndexJoinSettings, pages: int) -> int:
+    urgent = urgency_bytes(sizes, pages, oldest_picks=settings.oldest_picks)
+    return sizes.disk_bytes(pages) + urgent
+
+
 def _more_tuples(sizes: Sizes, settings: IndexJoinSettings, pages: int) -> IndexJoinSettings:
     """Shrink the swappable part to this many pages and let more tuples wait instead."""
-    freed = sizes.disk_bytes(settings.pages_per_read) - sizes.disk_bytes(pages)
-    more = settings.waiting_tuples + freed // sizes.tuple_bytes
+    freed = _read_bytes(sizes, settings, settings.pages_per_read)
+    freed -= _read_bytes(sizes, settings, pages)
+    more = max(1, settings.waiting_tuples + freed // sizes.tuple_bytes)
     return replace(settings, pages_per_read=pages, waiting_tuples=more)

@@ -49,6 +49,7 @@ class Conditions:
     front: FrontPolicy  # of the front stage, for the algorithms that have one
     match_share: float = 1.0  # σ: the share of the tuples that find a match
     stream_rows: int | None = None  # of a stream that ends; None if it does not, or is not known to
+    oldest_picks: bool = False  # the next pages of HYBRIDJOIN, as in its paper
     # The shares of the pages, once they are computed.
     _pages: list[Floats] = field(default_factory=list, repr=False, compare=False)
 

@@ -24,6 +24,10 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
 
     which T solves. Without skew w tends to 2·h_S/(n + 1) for n loads: a slot serves two tuples a
     cycle. If one load has most of the stream, a slot hardly serves more than one.
+
+    That is if the oldest tuple picks. If the most urgent load is read, each has a T of its own: it
+    is read when (1 + p_g·T_g) tuples that have waited for T_g reach the same urgency as all others,
+    so T_g = (√(1 + 4·p_g·U) − 1)/(2·p_g), and U solves the equation.
     """
     loads = in_loads(conditions.page_shares, settings.pages_per_read)
     shares = loads.sum(axis=1)
@@ -31,18 +35,26 @@ def predict(conditions: Conditions, settings: IndexJoinSettings) -> Prediction:
         nothing = np.zeros((1, settings.pages_per_read))
         return loop_of(conditions, settings, settings.waiting_tuples, nothing, np.zeros(1))
 
+    requested = shares > 0
+    loads, shares = loads[requested], shares[requested]
+
+    def waits(wait: float) -> NDArray[np.float64] | float:
+        """Return T of each load, if it is `wait` for one with an equal share of the stream."""
+        if settings.oldest_picks:
+            return wait
+        urgency = wait * (1 + wait / len(shares))
+        return np.asarray(2 * urgency / (np.sqrt(1 + 4 * shares * urgency) + 1), np.float64)
+
     def free_slots(wait: float) -> float:
-        met = shares * wait
+        met = shares * waits(wait)
         waiting = (met * (1 + met * (1 + shares) / 2) / (1 + met)).sum()
         return float(settings.waiting_tuples - waiting)
 
-    wait = falling_root(free_slots, 0.0, 4.0 * settings.waiting_tuples + 4.0)
-    requested = shares > 0
-    loads, shares = loads[requested], shares[requested]
-    often = shares / (1 + shares * wait)
+    most = (4.0 * settings.waiting_tuples + 4.0) * np.sqrt(len(shares))
+    waiting = 1 + shares * waits(falling_root(free_slots, 0.0, float(most)))
+    often = shares / waiting
     asks = loads / shares[:, None]
-    touched = 1 - (1 - asks) * np.exp(-loads * wait)
-    waiting = 1 + shares * wait
+    touched = 1 - (1 - asks) * np.exp(-asks * (waiting - 1)[:, None])
     served = max(1.0, 1 / often.sum())
     return loop_of(conditions, settings, served, touched, waiting, often, asks)
 

@@ -45,7 +45,8 @@ def evaluate(
     model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, split: Split = USUAL
 ) -> Tuned:
     """Return the settings of a split, predicted; `BudgetError` if the budget is too small."""
-    split = replace(split, most_tuples=conditions.stream_rows)
+    oldest = True if conditions.oldest_picks else split.oldest_picks
+    split = replace(split, most_tuples=conditions.stream_rows, oldest_picks=oldest)
     settings, cached_rows = model.rules.settings(sizes, budget_bytes, split)
     return Tuned(split, settings, cached_rows, model.predict(conditions, settings, cached_rows))
 

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from semistream.budget.indexjoin import urgency_bytes
 from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.budget.sizes import Sizes
@@ -74,6 +75,8 @@ class IndexJoin(WindowedJoin):
         self._tactic = self._make_tactic(settings, self._reader.page_count)
         self._reserve("page index", PageIndex.size_bytes(self._reader))
         self._index = PageIndex(self._reader)
+        urgency = urgency_bytes(sizes, settings.pages_per_read, oldest_picks=settings.oldest_picks)
+        self._reserve("window", urgency)
         self._pin_pages(settings.pinned_pages, sizes)
         self._pages_per_read = settings.pages_per_read
         self._connect(stream, settings.pages_per_read)
@@ -84,6 +87,7 @@ class IndexJoin(WindowedJoin):
             self._sizing.implied,
             self._index,
             settings.output_rows,
+            None if settings.oldest_picks else settings.pages_per_read,
         )
         self._pair_rows = np.empty(settings.output_rows, np.int64)
         self._pair_indexes = np.empty(settings.output_rows, np.int64)

@@ -15,7 +15,8 @@ stands, when it is read. Its place is that of its oldest tuple, so the page at t
 page of the oldest tuple of all.
 
 Memory per tuple: code 8, next in chain 4, free list 4, match flag 1, a bucket 4, and the row. Per
-page: two links of Q and how many tuples wait 12, and at least one bucket 4.
+page: two links of Q and how many tuples wait 12, and at least one bucket 4. Per load, where the
+most urgent one is read next: since when its tuples wait 4.
 """
 
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ from semistream.joins.kernels import NO_SLOT
 from semistream.joins.rows import Slots
 from semistream.joins.window import Window
 from semistream.relation.pageindex import PageIndex
+
+_32_BITS = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,12 @@ class IndexWindow(Window):
         implied: int | None,
         index: PageIndex,
         most_taken: int,
+        pages_per_read: int | None = None,
     ) -> None:
-        """Allocate everything; at most `most_taken` tuples are taken out at a time."""
+        """Allocate everything; at most `most_taken` tuples are taken out at a time.
+
+        With `pages_per_read`, the most urgent load of these pages can be found.
+        """
         super().__init__(schema, capacity, widths, implied)
         pages = index.page_count
         self._count = 0  # tuples that wait, or are taken out and not released yet
@@ -67,6 +74,12 @@ class IndexWindow(Window):
         # Q: links between pages; the last entry is the anchor, and at first all point to it.
         self._newer = np.full(pages + 1, pages, np.int32)
         self._older = np.full(pages + 1, pages, np.int32)
+        # By load: when it was first seen with waiting tuples, counted in loads; 0 if none wait.
+        self._since = np.zeros(
+            0 if pages_per_read is None else -(-pages // pages_per_read), np.uint32
+        )
+        self._pages_per_read = pages_per_read or 1  # of a load
+        self._loads = 0  # that were picked by `urgent_page`
         self._most_taken = most_taken  # tuples that are taken out at a time
         self._taken = np.empty((3, most_taken), np.int64)  # their slots, codes and pages
 
@@ -100,6 +113,26 @@ class IndexWindow(Window):
         assert self.count
         return int(self._newer[-1])
 
+    def urgent_page(self, most_loads: int) -> int:
+        """Return a page of the most urgent load, and count it as read.
+
+        If tuples of the load of the oldest have waited for `most_loads` loads, it is the page of
+        the oldest tuple.
+        """
+        self._loads += 1
+        now, oldest = max(1, self._loads & _32_BITS), self.oldest_page()
+        since = int(self._since[oldest // self._pages_per_read])
+        if since and (now - since) & _32_BITS > most_loads:
+            return oldest
+        return int(kernels.most_urgent(self.waiting, self._since, self._pages_per_read, now, 0, 0))
+
+    def urgent_page_outside(self, first_page: int, last_page: int) -> int | None:
+        """Return a page of the most urgent load but for these pages, if any."""
+        now = max(1, (self._loads + 1) & _32_BITS)
+        about = (self.waiting, self._since, self._pages_per_read, now)
+        page = int(kernels.most_urgent(*about, first_page, last_page))
+        return None if page < 0 else page
+
     def oldest_page_outside(self, first_page: int, last_page: int) -> int | None:
         """Return the page of the oldest tuple that does not belong to these pages, if any."""
         page = int(kernels.first_outside(first_page, last_page, self._newer))
@@ -116,6 +149,9 @@ class IndexWindow(Window):
         They come page after page, as many pages at a time as `most_taken` tuples wait for, so that
         columns are read once for them. The arrays are overwritten by the next step.
         """
+        if len(self._since):
+            about = (self.waiting, self._since, self._pages_per_read)
+            kernels.forget_loads(first_page, last_page, *about)
         while first_page < last_page:
             pages = (first_page, last_page, self.waiting)
             end = int(kernels.end_of_group(*pages, self._most_taken))

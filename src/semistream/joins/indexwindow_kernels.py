@@ -76,6 +76,48 @@ def leave(first_page, last_page, waiting, newer, older):
 
 
 @njit(cache=True)
+def most_urgent(waiting, since, pages_per_read, now, first_page, last_page):
+    """Return the last page of the most urgent load that tuples wait for; -1 if none do.
+
+    A load's urgency is the number of tuples that wait for it, times the loads that were made since
+    it was first seen with any. Pages ``first_page … last_page - 1`` do not count. `since` has that
+    by load, 0 if none wait; it and `now` are 32 bits wide and begin again.
+    """
+    best, found = 0, -1
+    for load in range(len(since)):
+        # 1. The tuples of a load.
+        first = load * pages_per_read
+        tuples, last = 0, -1
+        for page in range(first, min(first + pages_per_read, len(waiting))):
+            if waiting[page] and not first_page <= page < last_page:
+                tuples += waiting[page]
+                last = page
+        # 2. Since when they wait.
+        if tuples == 0:
+            continue
+        if since[load] == 0:
+            since[load] = now
+        # 3. Is it the most urgent?
+        urgency = tuples * (((now - np.int64(since[load])) & 0xFFFFFFFF) + 1)
+        if urgency > best:
+            best, found = urgency, last
+    return found
+
+
+@njit(cache=True)
+def forget_loads(first_page, last_page, waiting, since, pages_per_read):
+    """Note of the loads of these pages that no tuple waits for them, if none is left elsewhere."""
+    for load in range(first_page // pages_per_read, -(-last_page // pages_per_read)):
+        first = load * pages_per_read
+        left = 0
+        for page in range(first, min(first + pages_per_read, len(waiting))):
+            if not first_page <= page < last_page:
+                left += waiting[page]
+        if left == 0 and load < len(since):
+            since[load] = 0
+
+
+@njit(cache=True)
 def first_outside(first_page, last_page, newer):
     """Return the first page in the queue that is not among these, or the anchor."""
     anchor = len(newer) - 1

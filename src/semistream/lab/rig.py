@@ -1,5 +1,7 @@
 """The rig: R as the papers stored it, on a device, in miniature, to measure joins on.
 
+*As in the papers* the oldest tuple picks HYBRIDJOIN's next pages, which ours does only if asked.
+
 *As the papers stored it*: rows lie together and pages are read whole, so the engine's own advantage
 of reading keys first is switched off; what is compared is the algorithms.
 
@@ -261,9 +263,10 @@ class Rig:
         if not isinstance(workload, Synthetic) or workload.relation_exponent is not None:
             sample = workload.stream_rows(0, min(_MOST_SAMPLED, 4 * reader.row_count))
             demand = demand_in(sample, self.relation, [workload.stream_key], reader)
-            return Conditions(layout, demand, factors, POLICY)
+            return Conditions(layout, demand, factors, POLICY, oldest_picks=True)
         shares = shares_of(workload)
-        conditions = Conditions(layout, _demand_of(workload, shares), factors, POLICY)
+        about = (layout, _demand_of(workload, shares), factors, POLICY)
+        conditions = Conditions(*about, oldest_picks=True)
         if not workload.by_frequency:
             return conditions
         by_page = np.add.reduceat(shares, reader.row_bounds[:-1])
@@ -393,7 +396,11 @@ def make_join(
     split: Split,
     opened: Opened | None = None,
 ) -> StreamJoin:
-    """Return a join of the registry, or X-HYBRIDJOIN with both parts of one size."""
+    """Return a join of the registry, or X-HYBRIDJOIN with both parts of one size.
+
+    As in the papers the oldest tuple picks the next pages.
+    """
+    split = replace(split, oldest_picks=True)
     if algorithm == UNTUNED:
         task = JoinTask(relation, spec, budget_bytes, partition, split, opened)
         return IndexJoin(task, EQUAL_PARTS, XHybridJoin)

@@ -358,7 +358,7 @@ def _grid(bench: Bench, algorithm: str, share: float) -> Iterator[Split]:
 
 def stream_input(bench: Bench, algorithm: str, share: float, exponent: float) -> StreamInput:
     """Compare what a loop serves with the papers' equations 2 (HYBRIDJOIN) and 9 (X-HYBRIDJOIN)."""
-    measured = bench.measure(algorithm, share, exponent)
+    measured = bench.measure(algorithm, share, exponent, Split(oldest_picks=True))
     conditions, layout = bench.conditions(exponent), bench.layout
     settings = measured.settings
     derived = MODELS[algorithm].predict(conditions, settings, 0).tuples_per_loop

@@ -34,7 +34,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
 from semistream.advice.auto import AUTO, check_rate
-from semistream.advice.settings import Settings, split_of, with_front_stage
+from semistream.advice.settings import Settings, named_algorithm, split_of
 from semistream.advice.shed import check_shed, weighted_spec
 from semistream.conditions.condition import Conditions
 from semistream.embedded import DEFAULT_MEMORY, JoinOptions, open_relation
@@ -146,7 +146,7 @@ def enrich(
     staleness = Staleness.of(max_staleness, on_stale)
     hold_planned(stream, relation)
     given = memory_given(memory, memory_per_task, relation)
-    algorithm = with_front_stage(algorithm, front_stage)
+    algorithm, settings = named_algorithm(algorithm, front_stage, settings)
     routing = routing_for_order(ordered, routing, algorithm)
     cores, shedding = Cores.of(session), shedding_of(shed)
     if shedding is not None:

@@ -10,6 +10,7 @@ import pytest
 import semistream as ss
 from semistream.embedded import prepare
 from semistream.errors import BudgetError, OptionError
+from semistream.relation.device import EmulatedDevice, Reading
 
 STREAM = pa.table({"k": np.arange(3_000) % 900})
 
@@ -48,6 +49,37 @@ def test_the_papers_default(tmp_path: Path) -> None:
     )
     list(operator.join(batches))
     assert operator.plan.settings.pages_per_read == round(930_000 / 64_000)
+
+
+@pytest.mark.parametrize("skew", [0.0, 1.0])
+def test_which_page_is_next(relation: ss.Relation, skew: float) -> None:
+    """By counted device time urgent pages win with skew, and without it lose nothing."""
+    rng = np.random.default_rng(3)
+    shares = 1 / np.arange(1, 20_001) ** skew
+    keys = rng.choice(20_000, 60_000, p=shares / shares.sum())
+    seconds = {}
+    for rule in ("oldest", "urgent"):
+        device = EmulatedDevice.named("hdd-one-cost")
+        read = relation.read_by(Reading(device, whole_pages=True))
+        options = {"algorithm": "hybridjoin", "settings": {"disk_buffer": 8_000, "next_page": rule}}
+        out = ss.join(pa.table({"k": keys}), read, memory="100KB", **options)
+        joined = pa.Table.from_batches(out)
+        assert np.array_equal(np.sort(joined["k"].to_numpy()), np.sort(keys))
+        assert joined["v"] == joined["k"]
+        seconds[rule] = device.now_s
+    assert seconds["urgent"] < (0.85 if skew else 1.02) * seconds["oldest"]
+    with pytest.raises(OptionError, match="Did you mean 'oldest'"):
+        ss.join(STREAM, relation, algorithm="hybridjoin", settings={"next_page": "oldset"})
+
+
+def test_x_hybridjoin_untuned(relation: ss.Relation) -> None:
+    """Both parts of the disk buffer have one size, as in section 4 of its paper."""
+    about = plan(relation, algorithm="xhybridjoin-untuned")
+    assert about.settings.pinned_pages == about.settings.pages_per_read > 1
+    about = plan(relation, algorithm="xhybridjoin-untuned", settings={"disk_buffer": 12_000})
+    assert about.settings.pinned_pages == about.settings.pages_per_read == 3
+    with pytest.raises(OptionError, match="Did you mean 'xhybridjoin-untuned'"):
+        ss.join(STREAM, relation, algorithm="xhybridjoin-untund")
 
 
 def test_tuples_per_read(relation: ss.Relation) -> None:

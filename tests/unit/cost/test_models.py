@@ -230,7 +230,7 @@ def test_a_load_with_most_of_the_stream_serves_its_slots_once() -> None:
     """Tuples that fill up the window after it was read have just missed it."""
     layout = Layout(100, 10_000, 800.0, (), 100.0, whole_pages=True)
     factors = CostFactors(IoCurve((0, 1000), (0.01, 0.011)))
-    settings = IndexJoinSettings(pages_per_read=1, waiting_tuples=10_000, output_rows=1_000)
+    settings = IndexJoinSettings(1, waiting_tuples=10_000, output_rows=1_000, oldest_picks=True)
     even = Conditions(layout, Demand.zipf(0.0, 10_000), factors, POLICY)
     shares = np.full(100, 0.4 / 99)
     shares[0] = 0.6

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import semistream as ss
 from semistream.budget.rules import RULES
+from semistream.budget.split import USUAL, Split
+from semistream.joins import indexwindow_kernels as kernels
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.inlj import BatchedInlj, Inlj
@@ -24,9 +26,14 @@ BUDGET = 60_000
 NAMES = {HybridJoin: "hybridjoin", BatchedInlj: "binlj", Inlj: "inlj"}
 
 
-def arguments(relation: ss.Relation, spec: JoinSpec, tactic: Any) -> tuple[Any, ...]:
+OLDEST, URGENT = Split(oldest_picks=True), Split(oldest_picks=False)
+
+
+def arguments(
+    relation: ss.Relation, spec: JoinSpec, tactic: Any, split: Split = USUAL
+) -> tuple[Any, ...]:
     """Return what a join is made of: its task, its budget rules, and what makes its tactic."""
-    return JoinTask(relation, spec, BUDGET), RULES[NAMES[tactic]], tactic
+    return JoinTask(relation, spec, BUDGET, split=split), RULES[NAMES[tactic]], tactic
 
 
 class RecordingJoin(IndexJoin):
@@ -96,8 +103,9 @@ def test_no_tuple_waits_longer_than_a_full_queue(
     table, stream = tables(seed, 600, 900, duplicates)
     folder = tmp_path_factory.mktemp("relation")
     relation = ss.build_relation(table, folder, key="k", partitions=1, page_size=200)
-    for tactic in (HybridJoin, BatchedInlj):
-        join = RecordingJoin(*arguments(relation, resolve(relation, stream.schema), tactic))
+    for tactic, split in ((HybridJoin, OLDEST), (HybridJoin, URGENT), (BatchedInlj, USUAL)):
+        spec = resolve(relation, stream.schema)
+        join = RecordingJoin(*arguments(relation, spec, tactic, split))
         left: dict[int, int] = {}
         for batch in join.join(stream.to_batches(max_chunksize=50)):
             left |= dict.fromkeys(batch.column("n").to_pylist(), len(join.loads))
@@ -107,12 +115,15 @@ def test_no_tuple_waits_longer_than_a_full_queue(
         slots = join._window.capacity
         for place, n in enumerate(entered):
             before = sum(count <= place for count in join.entered)
-            assert left[n] - before <= slots
+            cycle = -(-relation.page_count // join._pages_per_read)
+            assert left[n] - before <= (slots if split is not URGENT else 2 * cycle + slots)
 
 
-@pytest.mark.parametrize("tactic", [HybridJoin, BatchedInlj])
+@pytest.mark.parametrize(
+    ("tactic", "split"), [(HybridJoin, OLDEST), (HybridJoin, URGENT), (BatchedInlj, USUAL)]
+)
 def test_no_tuple_is_passed_over_for_ever(
-    tmp_path_factory: pytest.TempPathFactory, tactic: Any
+    tmp_path_factory: pytest.TempPathFactory, tactic: Any, split: Split
 ) -> None:
     """A tuple whose page is the last of a read, and may run on, while others keep coming."""
     keys = np.append(np.arange(4_000), 3_999)
@@ -121,7 +132,7 @@ def test_no_tuple_is_passed_over_for_ever(
         pa.table({"k": keys}), folder, key="k", partitions=1, page_size=512
     )
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
-    join = IndexJoin(*arguments(relation, resolve(relation, schema, how="semi"), tactic))
+    join = IndexJoin(*arguments(relation, resolve(relation, schema, how="semi"), tactic, split))
     fed = 0
 
     def source() -> Iterator[pa.RecordBatch]:
@@ -138,6 +149,31 @@ def test_no_tuple_is_passed_over_for_ever(
             break
     assert 0 < join._pages_per_read < relation.page_count
     assert fed < 10
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10**6), pages_per_read=st.integers(1, 5))
+def test_the_most_urgent_load_is_read(seed: int, pages_per_read: int) -> None:
+    """Against a list of tuples, each with its page and the load before which it came."""
+    rng = np.random.default_rng(seed)
+    waiting, since = np.zeros(23, np.int32), np.zeros(-(-23 // pages_per_read), np.uint32)
+    tuples: list[tuple[int, int]] = []
+    for now in range(1, 60):
+        for page in (rng.zipf(1.4, int(rng.integers(1, 9))) % 23).tolist():
+            waiting[page] += 1
+            tuples.append((page, now))
+        found = int(kernels.most_urgent(waiting, since, pages_per_read, now, 0, 0))
+        urgency = {}
+        for load in {page // pages_per_read for page, _ in tuples}:
+            came = [c for page, c in tuples if page // pages_per_read == load]
+            urgency[load] = len(came) * (now - min(came) + 1)
+        assert urgency[found // pages_per_read] == max(urgency.values())
+        assert waiting[found]
+        first = found // pages_per_read * pages_per_read
+        last = min(first + pages_per_read, 23)
+        kernels.forget_loads(first, last, waiting, since, pages_per_read)
+        waiting[first:last] = 0
+        tuples = [(page, c) for page, c in tuples if not first <= page < last]
 
 
 @pytest.mark.parametrize("start", [0, 1, 7, 29])
