@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from semistream.advice.explain_spark import USUAL_BATCH_ROWS
-from semistream.advice.settings import split_of, with_front_stage
+from semistream.advice.settings import named_algorithm, split_of
 from semistream.embedded import DEFAULT_MEMORY, open_relation
 from semistream.errors import OptionError
 from semistream.relation.relation import Relation
@@ -140,7 +140,9 @@ def _members(stream: DataFrame, relations: Sequence[tuple[Relation, StarOptions]
         if spec.condition is not None:
             compared |= set(spec.condition.columns_of("stream"))
         needs = frozenset(added_by[name] for name in compared if name in added_by)
-        algorithm = with_front_stage(options.algorithm, options.front_stage)
+        about_algorithm = (options.algorithm, options.front_stage, options.settings)
+        algorithm, settings = named_algorithm(*about_algorithm)
+        options = replace(options, settings=settings)
         memory = options.memory
         given_bytes = None if memory is None else parse_budget(memory, relation.size_bytes)
         about = (algorithm, given_bytes, options)
