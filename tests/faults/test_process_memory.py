@@ -70,11 +70,11 @@ def check_counts(case: Case, found: Found) -> None:
 @pytest.mark.parametrize("algorithm", JOINS)
 def test_generated_workloads(measure: Callable[[list[Case]], list[Found]], algorithm: str) -> None:
     """Heavy-tailed widths, duplicates, nested and hashed keys, all batch sizes, many partitions."""
-    cases = generated(algorithm, 6)
+    cases = generated(algorithm, 4)
     found = measure(cases)
     for case, one in zip(cases, found, strict=True):
         assert one["growth"] <= most_growth(case.memory), (case, one)
-    assert sum("error" not in one for one in found) >= 3, found
+    assert sum("error" not in one for one in found) >= 2, found
 
 
 WIDE = Case("one wide row", "texts", 1, "even", 200_000, 5_000, 0.01, "", 20 * MB, "inner")
