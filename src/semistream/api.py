@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from semistream.advice.explain import Explanation, explain
+from semistream.conditions.condition import Conditions
 from semistream.databases.relation import (
     DEFAULT_BUFFER_BYTES,
     DEFAULT_PAGE_BYTES,
     TableRelation,
 )
 from semistream.extras import needs_extra
+from semistream.joins.shedding import Shedding
 from semistream.relation import build, change, relation
 from semistream.relation.layout import Order
 from semistream.relation.validity import Validity
@@ -71,11 +73,16 @@ class Relation(relation.Relation):
         on: On | None = None,
         columns: Columns | None = None,
         batch: int | None = None,
+        condition: Conditions | None = None,
+        valid_at: str | None = None,
+        ordered: str | None = None,
+        shed: Shedding | str | None = None,
     ) -> Explanation:
         """Return what a budget buys: algorithms ranked by predicted rate, the split, alternatives.
 
         `skew` is a Zipf exponent; a `sample` of the stream, a table with its key, says more. With
-        `batch`, the rows of a micro-batch, also how long that takes and what it reads. See
+        `batch`, the rows of a micro-batch, also how long that takes and what it reads. With
+        `condition`, `valid_at`, `ordered` or `shed`, as in `join`, also what they cost. See
         `semistream.advice.explain`.
         """
         return explain(
@@ -87,6 +94,10 @@ class Relation(relation.Relation):
             on=on,
             columns=columns,
             batch=batch,
+            condition=condition,
+            valid_at=valid_at,
+            ordered=ordered,
+            shed=shed,
         )
 
     def explain_spark(

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from semistream.advice.calibration import Calibration
 from semistream.advice.choice import RESIDENT, Option
+from semistream.advice.explain_options import Asked, OptionCost, option_costs
 from semistream.advice.explain_text import (
     aligned_lines,
     milliseconds,
@@ -28,11 +29,13 @@ from semistream.advice.explain_text import (
 from semistream.advice.microbatch import BatchModel, Curves, MicroBatch
 from semistream.advice.question import Question
 from semistream.budget.sizes import Sizes
+from semistream.conditions.condition import Conditions as PairConditions
 from semistream.cost import resident
 from semistream.cost.models import MODELS
 from semistream.cost.tuning import least_budget
 from semistream.errors import BudgetError
 from semistream.extras import needs_extra
+from semistream.joins.shedding import Shedding
 from semistream.relation.relation import Relation
 from semistream.spec import Columns, On
 from semistream.units import format_bytes, parse_budget
@@ -76,6 +79,7 @@ class Explanation:
     calibrated: str  # what the cost factors are
     is_calibrated: bool  # whether they were measured on this machine
     typical_error: float  # of the cost factors, relative
+    options: tuple[OptionCost, ...] = ()  # conditions, versions, order, shedding
     batch: MicroBatch | None = None  # if a size of a micro-batch was given
     # For the chart of a micro-batch, computed when it is drawn.
     curves: Callable[[], Curves] | None = field(default=None, repr=False, compare=False)
@@ -178,6 +182,7 @@ class Explanation:
                 for size, rate in sorted(self.other_budgets.items())
             ]
             said.append(f"Another budget: {', '.join(bought)}.")
+        said += [option.said for option in self.options]
         if self.rate:
             said.append(self._about_rate(self.rate))
         said.append(
@@ -215,11 +220,17 @@ def explain(
     on: On | None = None,
     columns: Columns | None = None,
     batch: int | None = None,
+    condition: PairConditions | None = None,
+    valid_at: str | None = None,
+    ordered: str | None = None,
+    shed: Shedding | str | None = None,
     calibration: Calibration | None = None,
 ) -> Explanation:
     """Return what the model says of a join; see `Explanation`.
 
-    With `batch`, the rows of a micro-batch, it also says what that takes.
+    With `batch`, the rows of a micro-batch, it also says what that takes. `condition`, `valid_at`,
+    `ordered` and `shed` are those of `join`: it says what each costs. A condition and versions need
+    a sample, for the stream's columns.
 
     Without a `sample` of the stream its rows are taken to be key, quantity and price. Without
     `skew`, a Zipf exponent, and without a sample all keys are taken to be requested equally often,
@@ -233,9 +244,15 @@ def explain(
         on=on,
         columns=columns,
         batch=batch,
+        condition=condition,
+        valid_at=valid_at,
         calibration=calibration,
     )
-    return _Explainer(asked).explain(parse_budget(memory, relation.size_bytes), rate, batch)
+    budget_bytes = parse_budget(memory, relation.size_bytes)
+    explained = _Explainer(asked).explain(budget_bytes, rate, batch)
+    rates = {row.algorithm: row.tuples_per_s for row in explained.ranking}
+    about = (relation, asked.spec, budget_bytes, rates, explained.algorithm, rate)
+    return replace(explained, options=option_costs(Asked(ordered, shed), *about))
 
 
 class _Explainer:

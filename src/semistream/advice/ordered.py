@@ -78,8 +78,7 @@ class OrderedJoin:
     ) -> None:
         """Make the named join with its part of the budget."""
         self._spec = _numbered_spec(spec)
-        share = _waiting_share(name, relation, spec)
-        self._waiting_bytes = max(_LEAST_BYTES, int(budget_bytes * share))
+        self._waiting_bytes = waiting_bytes(name, relation, spec, budget_bytes)
         self._budget_bytes = budget_bytes
         self._rows = WaitingRows(self._waiting_bytes, len(spec.stream_schema))
         self._issued = 0  # stream rows that the join was given
@@ -171,6 +170,11 @@ def _waiting_share(name: str, relation: Relation, spec: JoinSpec) -> float:
     tuple_bytes = _NUMBER_BYTES + slot_bytes + stream_bytes
     ratio = _ROOM.get(name, _USUAL_ROOM) * _WINDOW_SHARE * joined_bytes / tuple_bytes
     return min(_MOST_SHARE, ratio / (1 + ratio))
+
+
+def waiting_bytes(name: str, relation: Relation, spec: JoinSpec, budget_bytes: int) -> int:
+    """Return the part of a budget for rows that wait for their turn."""
+    return max(_LEAST_BYTES, int(budget_bytes * _waiting_share(name, relation, spec)))
 
 
 def _joined_bytes(relation: Relation, spec: JoinSpec) -> int:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from semistream.advice.calibration import Calibration, calibration_for, usual_spec
 from semistream.advice.choice import Advisor
 from semistream.advice.situation import demand_in, layout_of, reader_for, stream_widths
+from semistream.conditions.condition import Conditions as PairConditions
 from semistream.cost.conditions import Conditions
 from semistream.cost.demand import Demand
 from semistream.errors import OptionError
@@ -39,6 +40,8 @@ class Question:
         on: On | None = None,
         columns: Columns | None = None,
         batch: int | None = None,
+        condition: PairConditions | None = None,
+        valid_at: str | None = None,
         calibration: Calibration | None = None,
     ) -> "Question":
         """Check what a user asks."""
@@ -52,7 +55,11 @@ class Question:
             raise OptionError(
                 f"{relation.location} has no rows: any budget and any algorithm will do"
             )
-        spec = _spec(relation, sample, on, columns)
+        if sample is None and (condition is not None or valid_at is not None):
+            raise OptionError(
+                "a condition or valid_at looks at columns of the stream; give a sample of it"
+            )
+        spec = _spec(relation, sample, on, columns, condition, valid_at)
         known = calibration or calibration_for(relation, spec)
         return cls(relation, spec, known, skew, sample)
 
@@ -77,11 +84,25 @@ class Question:
 
 
 def _spec(
-    relation: Relation, sample: pa.Table | None, on: On | None, columns: Columns | None
+    relation: Relation,
+    sample: pa.Table | None,
+    on: On | None,
+    columns: Columns | None,
+    condition: PairConditions | None = None,
+    valid_at: str | None = None,
 ) -> JoinSpec:
     if sample is None:
         if on is not None and not isinstance(on, Mapping) and on != relation.key:
             named = [on] if isinstance(on, str) else list(on)
             resolve(relation, pa.schema([relation.schema.field(k) for k in relation.key]), on=named)
         return usual_spec(relation, columns)
-    return resolve(relation, sample.schema, on=on, how="left", columns=columns, suffix="_r")
+    return resolve(
+        relation,
+        sample.schema,
+        on=on,
+        how="left",
+        columns=columns,
+        suffix="_r",
+        condition=condition,
+        valid_at=valid_at,
+    )

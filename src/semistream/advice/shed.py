@@ -145,7 +145,7 @@ class SheddingJoin:
         self._shed, self._rate = shed, rate
         self._budget_bytes = budget_bytes
         self._coder, self._key = relation.coder, spec.stream_key_indexes
-        self._beside_bytes = _beside_bytes(shed, budget_bytes)  # of the budget
+        self._beside_bytes = beside_bytes(shed, budget_bytes)  # of the budget
         try:
             join_bytes = max(1, budget_bytes - self._beside_bytes)
             self._join = make(weighted_spec(spec, shed), join_bytes)
@@ -236,11 +236,12 @@ class SheddingJoin:
             return error
         # What is beside the join may grow with the budget.
         least = error.least_bytes + self._beside_bytes
-        while least - _beside_bytes(self._shed, least) < error.least_bytes:
-            least = error.least_bytes + _beside_bytes(self._shed, least)
+        while least - beside_bytes(self._shed, least) < error.least_bytes:
+            least = error.least_bytes + beside_bytes(self._shed, least)
         return BudgetError(f"with shed, {error.problem}", least, error.otherwise)
 
 
-def _beside_bytes(shed: Shedding, budget_bytes: int) -> int:
+def beside_bytes(shed: Shedding, budget_bytes: int) -> int:
+    """Return what shedding takes of a budget."""
     sketch_bytes = KeepRare.bytes_within(budget_bytes) if shed.policy == KEEP_RARE else 0
     return sketch_bytes + _SLICE_BYTES

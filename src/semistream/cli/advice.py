@@ -139,6 +139,7 @@ def run_explain(
     on: str | None,
     columns: list[str] | None,
     batch: int | None,
+    options: dict[str, Any],
     on_spark: dict[str, Any] | None,
     device: str | None,
     as_json: bool,
@@ -159,7 +160,7 @@ def run_explain(
     }
     if on_spark is not None:
         return _explain_spark(relation, {**asked, **on_spark}, as_json, plot)
-    explanation = explain(relation, **asked)
+    explanation = explain(relation, **asked, **options)
     print(json.dumps(explanation.to_dict(), indent=1) if as_json else explanation)
     if plot is not None:
         explanation.plot(plot)

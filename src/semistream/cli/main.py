@@ -215,6 +215,15 @@ def _add_explain(commands: Commands) -> None:
     skew.add_argument("--sample", metavar="PATH", help="a Parquet or CSV file of stream rows")
     explain.add_argument("--on", help="the sample's key columns: name, or name=relation_name, …")
     explain.add_argument("--columns", help=_COLUMNS)
+    options = explain.add_argument_group("options of the join, and what each costs")
+    options.add_argument(
+        "--condition", help="beside equal keys, such as 's.quantity >= r.least'; needs --sample"
+    )
+    options.add_argument("--valid-at", help="the sample's column of time, for versions of a row")
+    options.add_argument("--ordered", metavar="{stream,key}", help="the order that rows leave in")
+    options.add_argument(
+        "--shed", metavar="{uniform,keep-rare}", help="serve a sample if --rate is too much"
+    )
     explain.add_argument(
         "--device",
         metavar=f"{{{','.join(DEVICES)}}}",
@@ -237,11 +246,23 @@ def _run_explain(arguments: argparse.Namespace) -> int:
         on=arguments.on,
         columns=_names(arguments.columns),
         batch=arguments.batch,
+        options=_join_options(arguments),
         on_spark=_on_spark(arguments),
         device=arguments.device,
         as_json=arguments.json,
         plot=arguments.plot,
     )
+
+
+def _join_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the join that are asked about."""
+    names = ("condition", "valid_at", "ordered", "shed")
+    given = {name: getattr(arguments, name) for name in names}
+    used = [name for name, value in given.items() if value is not None]
+    if used and arguments.spark:
+        flag = used[0].replace("_", "-")
+        raise OptionError(f"--{flag} is explained for the join alone: leave --spark out")
+    return given
 
 
 def _on_spark(arguments: argparse.Namespace) -> dict[str, Any] | None:
