@@ -36,6 +36,7 @@ NOT_RUN = {
         "needs venv-pack and a cluster",
     ],
     "join-options.md": [],
+    "online-aggregates.md": [],
     "operating.md": [
         "needs an object store",
         "writes to the home folder; tests/unit/cli/test_completion.py runs what it prints",
