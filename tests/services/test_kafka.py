@@ -1,13 +1,11 @@
 """A workload through a real Kafka broker: written as a topic, read by Spark, joined."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from confluent_kafka import Producer
 
 import semistream as ss
@@ -15,27 +13,12 @@ from semistream.cli.main import main
 from semistream.testing import same_rows
 from semistream.workload.registry import make_workload
 from tests.oracle import duckdb_join
-from tests.services.kafka import broker, fetch_jars
 from tests.services.session import driver_environment
 from tests.spark.frames import with_spark_types
 from tests.spark.services import run_driver
 
 ROWS = 20_000
 DRIVER = Path(__file__).parent / "kafka_driver.py"
-
-
-@pytest.fixture(scope="module")
-def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("jars")
-    fetch_jars(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of a broker without topics."""
-    with broker(jars, tmp_path_factory.mktemp("kafka")) as address:
-        yield address
 
 
 def test_a_topic_is_joined_by_spark(server: str, jars: Path, tmp_path: Path) -> None:

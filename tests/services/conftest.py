@@ -1,0 +1,22 @@
+"""One Kafka broker for the tests here, and the jars of Spark's own source and sink."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.services.kafka import broker, fetch_jars
+
+
+@pytest.fixture(scope="session")
+def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("jars")
+    fetch_jars(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the address of a broker; every test has topics of its own."""
+    with broker(jars, tmp_path_factory.mktemp("kafka")) as address:
+        yield address

@@ -1,0 +1,174 @@
+"""Pipelines from a real Kafka broker to PostgreSQL, MariaDB and Kafka, against plain Python."""
+
+import json
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+
+import semistream as ss
+from tests.databases.fill import Filled
+from tests.services.databases import PASSWORD, mariadb, postgresql
+from tests.services.session import driver_environment
+from tests.spark.services import PATIENCE_SECONDS, run_driver
+
+DRIVER = Path(__file__).parent / "pipeline_driver.py"
+ROWS = 400
+PRODUCTS = 50
+AVRO = {
+    "type": "record",
+    "name": "sale",
+    "fields": [
+        {"name": "product_id", "type": "long"},
+        {"name": "price", "type": "double"},
+        {"name": "note", "type": ["null", "string"]},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    folders = [tmp_path_factory.mktemp(name) for name in ("postgresql", "mariadb")]
+    with postgresql(folders[0]) as first, mariadb(folders[1]) as second:
+        yield first.url, second.url
+
+
+def avro(product: int, price: float, note: str | None) -> bytes:
+    """Encode a sale by the rules of Avro's specification."""
+    text = b"\x00" if note is None else b"\x02" + zigzag(len(note)) + note.encode()
+    return zigzag(product) + struct.pack("<d", price) + text
+
+
+def zigzag(number: int) -> bytes:
+    number = number << 1 if number >= 0 else (-number << 1) - 1
+    out = b""
+    while number > 127:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
+
+
+def produce(address: str) -> None:
+    """Send sales as JSON and as Avro; every ninth message is broken."""
+    producer = Producer({"bootstrap.servers": address})
+    for i in range(ROWS):
+        sale = {"product_id": i % 60, "price": i / 4, "n": i}
+        value = "{broken" if i % 9 == 4 else json.dumps(sale)
+        producer.produce("in-json", value, key=f"k{i}")
+        value = b"\xff\xff" if i % 9 == 4 else avro(i % 60, i / 4, f"n{i}" if i % 2 else None)
+        producer.produce("in-avro", value, key=f"k{i}", headers=[("trace", f"t{i}".encode())])
+    producer.flush()
+
+
+def consume(address: str, topic: str, count: int) -> list[Message]:
+    group = {"bootstrap.servers": address, "group.id": topic, "auto.offset.reset": "earliest"}
+    consumer = Consumer({**group, "enable.auto.commit": False})
+    consumer.subscribe([topic])
+    found: list[Message] = []
+    try:
+        while len(found) < count:
+            batch = consumer.consume(count, PATIENCE_SECONDS / 4)
+            assert batch, f"{len(found)} of {count} messages of {topic}"
+            found += batch
+        assert not consumer.consume(1, 0.5)  # and no more
+    finally:
+        consumer.close()
+    return found
+
+
+def rows_of(url: str, table: str) -> list[tuple[Any, ...]]:
+    with closing(Filled(url)._connect()) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM {table}")
+        return [tuple(row) for row in cursor.fetchall()]
+
+
+def test_kafka_to_databases_and_kafka(
+    server: str,
+    jars: Path,
+    databases: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.setenv("MYSQL_PWD", PASSWORD)
+    monkeypatch.setenv("CLIENT", "from-the-environment")
+    produce(server)
+    products = pa.table({"id": range(PRODUCTS), "name": [f"p{i}" for i in range(PRODUCTS)]})
+    ss.build_relation(products, tmp_path / "products.rel", key="id", partitions=2)
+    source = ",".join(str(jar) for jar in (jars / "source").iterdir())
+    common = {
+        "configuration": {
+            "spark.jars": source,
+            "spark.master": "local[2]",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(tmp_path / "local"),
+            "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+            "spark.log.level": "ERROR",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.ui.enabled": "false",
+        },
+        "relations": {"products": str(tmp_path / "products.rel")},
+        "steps": [{"enrich": {"relation": "products", "on": {"product_id": "id"}}}],
+        "trigger": "available now",
+    }
+    kafka = {"format": "kafka", "servers": server}
+    limit = {"limit": "20%"}
+    to_databases = {
+        "name": "json",
+        "storage": str(tmp_path / "json"),
+        "source": {
+            **kafka,
+            "topic": "in-json",
+            "max_rows_per_trigger": 150,
+            "options": {"kafka.client.id": "${env:CLIENT}"},
+        },
+        "parse": {"format": "json", "schema": "product_id long, price double, n int"},
+        "sink": {"format": "sql", "url": databases[0], "table": "sales"},
+        "dead_letters": {"sink": {"format": "sql", "url": databases[1], "table": "dead"}, **limit},
+        **common,
+    }
+    to_kafka = {
+        "name": "avro",
+        "storage": str(tmp_path / "avro"),
+        "source": {**kafka, "topic": "in-avro"},
+        "parse": {"format": "avro", "schema": AVRO},
+        "sink": {**kafka, "topic": "out"},
+        "dead_letters": {"sink": {**kafka, "topic": "dead"}, **limit},
+        **common,
+    }
+    path = tmp_path / "pipelines.json"
+    path.write_text(json.dumps([to_databases, to_kafka]))
+    batches = run_driver(str(DRIVER), str(path), env=driver_environment()).split()
+    assert int(batches[0]) > 1
+
+    fine = [i for i in range(ROWS) if i % 9 != 4]
+    sales = {(i % 60, i / 4, i, name(i)) for i in fine}
+    written = rows_of(databases[0], "sales")
+    assert len(written) == len(fine)
+    assert set(written) == sales
+    dead = rows_of(databases[1], "dead")
+    assert len(dead) == ROWS - len(fine)
+    assert {row[3] for row in dead} == {"{broken"}
+    assert all("not JSON" in row[0] and row[1].startswith("in-json:") for row in dead)
+    assert len({row[1] for row in dead}) == len(dead)  # each with its own offset
+
+    out = consume(server, "out", len(fine))
+    for message in out:
+        i = int(message.key()[1:])
+        note = f"n{i}" if i % 2 else None
+        expected = {"product_id": i % 60, "price": i / 4, "note": note, "name": name(i)}
+        assert json.loads(message.value()) == expected
+        assert message.headers() == [("trace", f"t{i}".encode())]
+    assert len({message.key() for message in out}) == len(fine)
+    letters = [json.loads(m.value()) for m in consume(server, "dead", ROWS - len(fine))]
+    assert all("not AVRO" in x["reason"] and x["source"].startswith("in-avro:") for x in letters)
+
+
+def name(i: int) -> str | None:
+    return f"p{i % 60}" if i % 60 < PRODUCTS else None
