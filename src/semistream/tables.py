@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from semistream.columns import plain_schema
 from semistream.errors import ColumnError, OptionError, did_you_mean
@@ -19,6 +20,7 @@ from semistream.extras import needs_extra
 
 DELETED = "_deleted"  # the column that marks deletions in what this module returns
 _POSITION = "__semistream_position"
+_REARRANGING = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES")
 _SHORT = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
@@ -232,3 +234,62 @@ class _Counted:
         for batch in rows:
             self.rows += batch.num_rows
             yield batch
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Files of a Delta table with rows that were appended up to a version."""
+
+    version: int  # in which all of them are part of the table
+    files: tuple[str, ...]
+
+
+def appended_to_delta(
+    location: str, after: int, until: int, options: Mapping[str, str] | None = None
+) -> list[Appended]:
+    """Return the files with the rows that were appended after one version, until another.
+
+    After version -1 that is all of the table as it is in version `until`. What only rearranges rows
+    (OPTIMIZE) or changes none has no rows; what deletes or changes rows is an error.
+    """
+    if after < 0:
+        return [Appended(until, tuple(sorted(_files_of(location, until, options))))]
+    found = []
+    for commit in sorted(_delta(location, until, options).history(), key=lambda c: c["version"]):
+        version, operation = int(commit["version"]), str(commit.get("operation", "")).upper()
+        if version <= after or operation in _REARRANGING:
+            continue
+        before = _files_of(location, version - 1, options)
+        now = _files_of(location, version, options)
+        if before - now:
+            raise OptionError(
+                f"version {version} of the Delta table {location!r} ({operation}) has deleted or "
+                "changed rows, but a stream takes only what is appended. Read the table from its "
+                "beginning with a new checkpoint, or use ss.delta_changes"
+            )
+        if now - before:
+            found.append(Appended(version, tuple(sorted(now - before))))
+    return found
+
+
+def read_appended(
+    location: str, part: Appended, options: Mapping[str, str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some files of a Delta table, with the columns that folders stand for."""
+    dataset = _delta(location, part.version, options).to_pyarrow_dataset()
+    wanted = set(part.files)
+    chosen = [f for f in dataset.get_fragments() if f.path in wanted]
+    assert len(chosen) == len(wanted), "the files are part of this version"
+    rows = ds.FileSystemDataset(chosen, dataset.schema, dataset.format, dataset.filesystem)
+    yield from _plain(rows.scanner().to_reader())
+
+
+def delta_schema(location: str, options: Mapping[str, str] | None = None) -> pa.Schema:
+    """Return the columns of a Delta table."""
+    dataset = _delta(location, None, options).to_pyarrow_dataset()
+    return _plain(dataset.schema.empty_table().to_reader()).schema
+
+
+def _files_of(location: str, version: int, options: Mapping[str, str] | None) -> set[str]:
+    dataset = _delta(location, version, options).to_pyarrow_dataset()
+    return {fragment.path for fragment in dataset.get_fragments()}

@@ -13,11 +13,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 import semistream as ss
-from semistream.errors import ColumnError, DeadLetterError, PipelineError
+from semistream.errors import ColumnError, DeadLetterError, OptionError, PipelineError
 from semistream.relation.relation import Relation
+from semistream.testing import same_rows
 from tests.services.session import driver_environment
 from tests.spark.services import PATIENCE_SECONDS, service
 
@@ -154,6 +156,32 @@ def test_a_batch_that_is_repeated_is_written_once(
     joined, reasons = oracle(range(100))
     assert sorted_rows(table.to_pylist()) == sorted_rows(joined)
     assert count_letters(tmp_path) == sum(reasons.values())
+
+
+def test_a_delta_table_as_a_source(spark: SparkSession, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    pipeline = ss.Pipeline(
+        name="appended",
+        storage=str(tmp_path / "storage"),
+        source={"format": "delta", "path": str(lake)},
+        sink={"format": "parquet", "path": str(tmp_path / "out")},
+        trigger="available now",
+    )
+    at = pa.array([1_700_000_000_000_000] * 3, pa.timestamp("us", "UTC"))
+    rows = [pa.table({"day": ["mo", "tu", "mo"], "n": [i, None, 7], "at": at}) for i in range(4)]
+    for each in rows[:2]:
+        write_deltalake(lake, each, partition_by=["day"], mode="append")
+    ss.run_pipeline(pipeline, spark=spark)
+    write_deltalake(lake, rows[2], mode="append")
+    DeltaTable(lake).optimize.compact()  # rearranges rows, which do not come again
+    write_deltalake(lake, rows[3], mode="append")
+    ss.run_pipeline(pipeline, spark=spark)
+    written = pq.read_table(tmp_path / "out").select(["day", "n", "at"])
+    expected = pa.concat_tables(rows)
+    assert same_rows(written.cast(expected.schema), expected)
+    DeltaTable(lake).delete("n = 7")
+    with pytest.raises(OptionError, match=r"^version \d .*DELETE.* only what is appended"):
+        ss.run_pipeline(pipeline, spark=spark)
 
 
 def test_too_many_dead_letters_stop_the_query_and_nothing_is_written(

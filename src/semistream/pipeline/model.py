@@ -150,10 +150,9 @@ class Pipeline(Part):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What Spark needs a package for: ``kafka``, ``avro``, ``delta``."""
+        """What Spark needs a package for: ``kafka``, ``avro``."""
         parts: list[Any] = [self.source, self.sink, self.dead_letter_sink]
         used = {part.format for part in parts if part.format == "kafka"}
-        used |= {self.source.format} & {"delta"}
         if self.parse is not None and self.parse.format == "avro":
             used.add("avro")
         if any(getattr(part, "value", None) == "avro" for part in parts):

@@ -42,12 +42,12 @@ class Kafka(Part):
 
 
 class Delta(Part):
-    """Rows that are appended to a Delta table; needs a Delta package for Spark."""
+    """Rows of a Delta table, first all of them, then what is appended, version by version."""
 
     format: Literal["delta"]
     path: str
-    max_files_per_trigger: int | None = Field(default=None, ge=1)
     options: Options = Field(default_factory=dict)
+    """Of the storage."""
 
 
 class Rate(Part):

@@ -23,6 +23,8 @@ from semistream.errors import SemistreamError
 from semistream.spark.keys import column
 
 ERROR_COLUMN = "__semistream_error"
+# Of a source, whose errors Spark shows with their traceback.
+_TRACED = re.compile(r"^semistream\.errors\.(\w+): ([^\n]*)", re.MULTILINE)
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (\w+): (.*?)\s+SQLSTATE", re.DOTALL)
 
 
@@ -49,7 +51,7 @@ def raised_as_ours() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        found = _RAISED.search(str(error))
+        found = _RAISED.search(str(error)) or _TRACED.search(str(error))
         kind = None if found is None else getattr(errors, found[1], None)
         if found is None or kind is None:
             raise

@@ -1,6 +1,8 @@
 """Conversion between Spark's types and Arrow's."""
 
 from collections.abc import Sequence
+from inspect import signature
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -8,6 +10,13 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from semistream.errors import ColumnError, KeyTypeError
+
+# How PySpark 4.2 and newer, and how 4.1 is told that timestamps are in UTC.
+_IN_UTC: dict[str, Any] = (
+    {"timezone": "UTC"}
+    if "timezone" in signature(to_arrow_type).parameters
+    else {"timestamp_utc": True}
+)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -17,7 +26,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def _arrow_field(field: StructField) -> pa.Field:
     try:
-        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+        return to_arrow_schema(StructType([field]), **_IN_UTC).field(0)
     except PySparkTypeError as error:
         raise ColumnError(
             f"column {field.name!r} has type {field.dataType.simpleString()}, which Arrow has no "
@@ -51,4 +60,4 @@ def spark_type(field: pa.Field) -> DataType:
 
 def wire_type(field: pa.Field) -> pa.DataType:
     """Return the Arrow type in which Spark accepts a column; often the column's own."""
-    return to_arrow_type(spark_type(field), timezone="UTC")
+    return to_arrow_type(spark_type(field), **_IN_UTC)

@@ -16,6 +16,7 @@ from semistream.errors import PipelineError
 from semistream.pipeline.model import Pipeline
 from semistream.pipeline.parts import Delta, Files, Kafka, KafkaSink, Options, Parse, Rate, Workload
 from semistream.pipeline.secrets import Secrets
+from semistream.spark.deltatables import DELTA, register_delta
 from semistream.spark.keys import column
 from semistream.spark.pipeline.hidden import HEADERS, HIDDEN, KEY, ORIGIN, RAW, REASON
 from semistream.spark.workloads import register_workloads
@@ -52,10 +53,9 @@ def _columns(
         given = {"workload": source.workload}
         reader = spark.readStream.format("semistream-workload")
     else:
-        given = {"path": pipeline.place(source.path)}
-        if source.max_files_per_trigger is not None:
-            given["maxFilesPerTrigger"] = source.max_files_per_trigger
-        reader = spark.readStream.format("delta")
+        register_delta(spark)
+        given = {"location": pipeline.place(source.path)}
+        reader = spark.readStream.format(DELTA)
     rows = reader.options(**secrets.texts({**given, **source.options})).load()
     return _with_hidden(rows, F.lit(source.format))
 
