@@ -517,7 +517,7 @@ MUTANTS = (
     ),
     Mutant(
         "enrich: a task joins the partition of its own number",
-        "spark/enrichment.py",
+        "spark/tasks.py",
         "return int(first.column(first.num_columns - 1)[0].as_py())",
         'return __import__("pyspark").TaskContext.get().partitionId()',
         ("tests/spark/test_enrich.py::test_coalesce_after_the_join",),

@@ -21,7 +21,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from semistream.spark.deltatables import DELTA
 from semistream.spark.types import arrow_schema, spark_type
 from semistream.tables import (
     Appended,
@@ -31,6 +30,7 @@ from semistream.tables import (
     read_appended,
 )
 
+FORMAT = "semistream-delta"
 _FILES_PER_TASK = 4
 
 Offset = dict[str, int]
@@ -42,7 +42,7 @@ class DeltaSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return the name for `format`."""
-        return DELTA
+        return FORMAT
 
     def schema(self) -> StructType:
         """Return the columns of the table."""
