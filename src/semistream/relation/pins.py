@@ -12,6 +12,11 @@ Spark's, which stays the same as long as the checkpoint does.
 In a local folder a pin is made by an exclusive link to a file that is complete. Elsewhere, where no
 such step exists, the tasks take turns by leases (`semistream.relation.leases.turn`).
 
+A snapshot that turns out to be damaged cannot be read again. The task that finds it leaves a mark
+with the run of the query (``<batch>.damaged``). When the query is started again, the first task
+that sees the mark of another run pins the snapshot that is current by then, and removes the mark;
+the micro-batch has not been committed.
+
 `prune` keeps the snapshots of the last `REPLAYED` pins of each query, because a replay may need
 them, for `PIN_S` seconds: a query that was stopped longer ago does not hold its snapshot for ever.
 Pins of older micro-batches are removed by those that follow.
@@ -28,6 +33,7 @@ PINS = "pins"
 PIN_S = 7 * 86_400.0  # a query that was stopped for longer may find its snapshot pruned
 REPLAYED = 2  # the last micro-batches of a query that may be repeated
 _KEPT = 10  # pins of a query
+_DAMAGED = ".damaged"
 
 
 def pin_path(query: str, batch: int) -> str:
@@ -35,9 +41,12 @@ def pin_path(query: str, batch: int) -> str:
     return f"{PINS}/{query}/{batch:012d}"
 
 
-def pin_snapshot(store: Store, query: str, batch: int) -> str:
+def pin_snapshot(store: Store, query: str, batch: int, run: str = "") -> str:
     """Return the snapshot that a micro-batch reads; the first call decides."""
     name = pin_path(query, batch)
+    mark = _read(store, name + _DAMAGED)
+    if mark is not None and mark != run:
+        _pin_again(store, query, name, run)
     found = _read(store, name)
     if found is not None:
         return found
@@ -51,6 +60,20 @@ def pin_snapshot(store: Store, query: str, batch: int) -> str:
     assert found is not None, "the pin was just made"
     _remove_old(store, query, batch)
     return found
+
+
+def mark_damaged(store: Store, query: str, batch: int, run: str) -> None:
+    """Note that the snapshot of a micro-batch is damaged: the next run is to read another."""
+    store.replace(pin_path(query, batch) + _DAMAGED, run.encode())
+
+
+def _pin_again(store: Store, query: str, name: str, run: str) -> None:
+    """Let a micro-batch read the snapshot that is current now; one task does it for all."""
+    with turn(store, f"pin-{query}"):
+        mark = _read(store, name + _DAMAGED)
+        if mark is not None and mark != run:
+            store.replace(name, read_current(store).encode())
+            store.remove_file(name + _DAMAGED)
 
 
 def _read(store: Store, name: str) -> str | None:

@@ -14,6 +14,7 @@ joins a snapshot of its own: what is warm from earlier rows does not fit it.
 import errno
 import logging
 from collections import OrderedDict
+from contextlib import suppress
 
 from pyspark import TaskContext
 from pyspark.sql import Column
@@ -23,11 +24,12 @@ from semistream.databases.relation import TableRelation
 from semistream.errors import ColumnError, RelationNotFoundError, SnapshotPrunedError
 from semistream.relation.failures import check_is_seen, explained
 from semistream.relation.layout import CURRENT
-from semistream.relation.pins import PINS, pin_snapshot
+from semistream.relation.pins import PINS, mark_damaged, pin_snapshot
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"  # local properties of a task
+_RUN = "spark.jobGroup.id"  # of a streaming query: that of its run
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _LOG = logging.getLogger(__name__)
 _MOST_OPEN = 8
@@ -46,7 +48,7 @@ def followed(planned: Relation, spec: JoinSpec) -> Relation:
     query, batch = (context.getLocalProperty(name) for name in (_QUERY, _BATCH))
     if not query or not batch:
         return planned
-    snapshot = _pin(planned, query, int(batch))
+    snapshot = _pin(planned, query, int(batch), context.getLocalProperty(_RUN) or "")
     if snapshot == planned.snapshot:
         return planned
     current = _open(planned, snapshot)
@@ -54,17 +56,28 @@ def followed(planned: Relation, spec: JoinSpec) -> Relation:
     return current
 
 
-def _pin(planned: Relation, query: str, batch: int) -> str:
+def _pin(planned: Relation, query: str, batch: int, run: str) -> str:
     """Pin the snapshot of a micro-batch; that of the plan if this process may not write."""
     check_is_seen(planned.store, CURRENT)
     with explained(f"pinning the snapshot of {planned.location!r} for a micro-batch"):
         try:
-            return pin_snapshot(planned.store, query, batch)
+            return pin_snapshot(planned.store, query, batch, run)
         except OSError as error:
             if error.errno not in _FORBIDDEN:
                 raise
             _LOG.warning("%s: the snapshot stays that of the start: %s", planned.location, error)
             return planned.snapshot
+
+
+def report_damage(planned: Relation) -> None:
+    """Let the query read another snapshot when it is started again: this one is damaged."""
+    context = TaskContext.get()
+    if isinstance(planned, TableRelation) or planned.is_fixed or context is None:
+        return
+    query, batch, run = (context.getLocalProperty(name) for name in (_QUERY, _BATCH, _RUN))
+    if query and batch:
+        with suppress(OSError):  # without the right to write there is no pin either
+            mark_damaged(planned.store, query, int(batch), run or "")
 
 
 def _open(planned: Relation, snapshot: str) -> Relation:

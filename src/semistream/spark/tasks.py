@@ -22,11 +22,11 @@ from semistream.advice.auto import AUTO, make_join
 from semistream.advice.calibration import factors_for
 from semistream.advice.settings import Settings
 from semistream.cost.factors import CostFactors
-from semistream.errors import BudgetError, SemistreamError
+from semistream.errors import BudgetError, CorruptRelationError, SemistreamError
 from semistream.joins.telemetry import Telemetry
 from semistream.relation.relation import Relation
 from semistream.relation.staleness import Staleness
-from semistream.spark.following import followed, snapshot_values
+from semistream.spark.following import followed, report_damage, snapshot_values
 from semistream.spark.merging import Merging
 from semistream.spark.metrics import JoinClock, counted
 from semistream.spark.packing import PackedWire, Packing
@@ -150,6 +150,9 @@ class Task:
         except _WholeBudgetError as error:
             yield wire.error(error.error)
         except SemistreamError as error:
+            if isinstance(error, CorruptRelationError):
+                for step in self.steps:
+                    report_damage(step.relation)
             yield wire.error(error)
 
     def _bucket(self) -> int:
