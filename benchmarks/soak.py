@@ -79,6 +79,8 @@ def judge(
 ) -> Verdict:
     """Return whether a series is flat once it is warm."""
     first = int(len(times) * _WARM_UP)
+    if np.isnan(values[first:]).any():
+        raise ValueError(f"{name} was not measured")
     times, values = times[first:], values[first:]
     middle = float(np.median(values))
     growth = slope(times, values) * (times[-1] - times[0])
@@ -107,7 +109,7 @@ class Watched:
         with urllib.request.urlopen(self._url, timeout=30) as answer:
             lines = answer.read().decode().splitlines()
         found = [line for line in lines if line.startswith("semistream_backlog_rows{")]
-        return float(found[0].rpartition(" ")[2]) if found else 0.0
+        return float(found[0].rpartition(" ")[2]) if found else float("nan")
 
 
 def _rss(process: psutil.Process) -> float:

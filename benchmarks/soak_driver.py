@@ -23,7 +23,9 @@ def main(folder: Path, rate: int, relation_rows: int) -> None:
     register_workloads(spark)
     stream = spark.readStream.format("semistream-workload").option("workload", "drifting")
     stream = stream.options(**about).option("rate", rate).option("arrivals", "bursty")
-    joined = ss.enrich(stream.load(), place, on="k", memory="4%", name="r")
+    stream = stream.option("rowsPerBatch", 6 * rate)  # so that a burst becomes a backlog
+    # With a shuffle hot rows stay warm in shared memory, also of a relation that is in the cache.
+    joined = ss.enrich(stream.load(), place, on="k", memory="8%", routing="shuffle", name="r")
     writer = joined.writeStream.format("noop").queryName("soak")
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.trigger(processingTime="2 seconds").start()

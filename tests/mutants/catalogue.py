@@ -790,8 +790,37 @@ MUTANTS = (
     Mutant(
         "changes: a repeated micro-batch reads the current snapshot",
         "spark/following.py",
-        "snapshot = _pin(planned, query, int(batch))",
+        'snapshot = _pin(planned, query, int(batch), context.getLocalProperty(_RUN) or "")',
         "snapshot = planned.store.read(CURRENT).decode()",
         ("tests/spark/test_change.py::test_a_repeated_micro_batch_reads_what_it_first_read",),
+    ),
+    # several relations, and rows that wait
+    Mutant(
+        "star: all relations that are shuffled share one shuffle",
+        "spark/starplan.py",
+        "return (spec.stream_key, types, relation.partition_count, planned.route.spread)",
+        "return types",
+        ("tests/spark/test_star.py::test_relations_with_the_same_key_share_a_shuffle",),
+    ),
+    Mutant(
+        "star: each relation reports the metrics of the first",
+        "spark/metrics.py",
+        "number * _VALUES",
+        "0",
+        ("tests/spark/test_star.py::test_in_a_stream_each_relation_has_its_own_metrics",),
+    ),
+    Mutant(
+        "held rows stay in the state when they leave",
+        "spark/waiting.py",
+        "            self._held.removeKey((due, number))\n",
+        "",
+        ("tests/spark/test_waiting.py",),
+    ),
+    Mutant(
+        "a damaged snapshot is read again for ever",
+        "relation/pins.py",
+        "    if mark is not None and mark != run:\n        _pin_again",
+        "    if False:\n        _pin_again",
+        ("tests/unit/relation/test_pins.py",),
     ),
 )
