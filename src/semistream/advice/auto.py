@@ -12,7 +12,8 @@ they are requested with another skew than was assumed, the model is run again. I
 another algorithm would be better by `watch.HYSTERESIS`, the running join is told that the stream
 has ended. It joins all it holds and releases its memory, and a new one continues with the rest. So
 each row is processed by exactly one join, from beginning to end, and a change can lose nothing. It
-costs the drain of one window and a cold front stage.
+costs the drain of one window. If both joins have a front stage, the new one takes the rows of the
+old one over, as many as it has room for, so that it does not begin cold.
 
 With an expected `rate` the join uses only as much of the budget as holds that rate, and more or
 less of it as the arrivals become more or fewer.
@@ -45,6 +46,7 @@ from semistream.columns import plain_batch
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.errors import BudgetError, OptionError, did_you_mean
+from semistream.joins.frontstage import Learned
 from semistream.joins.keptfront import KeptFront
 from semistream.joins.opened import Opened
 from semistream.joins.protocols import Operator
@@ -61,6 +63,7 @@ from semistream.spec import JoinSpec, read_columns
 
 AUTO = "auto"
 MESHJOIN = ALGORITHMS["meshjoin"].name
+HANDS_OVER = True  # the rows of the front stage, from one join to the next
 _FIRST_ROWS = 100_000  # expected of a stream of which nothing is known
 
 
@@ -184,6 +187,7 @@ class SelfTuningJoin:
         self._finished = Telemetry()  # of the joins before the one that runs now
         self._join: StreamJoin | None = None  # that runs now
         self._retune: Retune | None = None  # why the last join ended, if the stream goes on
+        self._learned: Learned | None = None  # the front stage of the join before
         self._widths: Widths | None = None  # of the stream's columns, by its first rows
         self._tuner: Tuner | None = None  # once the model was used
         self.ledger = MemoryLedger(budget_bytes)
@@ -249,9 +253,23 @@ class SelfTuningJoin:
             self._note(source, chosen, reason)
             yield from self._run_one(source, chosen)
             self._finished = self.telemetry
+            self._keep_learned()
             self._join = None
             if self._retune is not None:
                 reason, rate = self._retune.reason, self._retune.rate
+
+    def _keep_learned(self) -> None:
+        """Keep the front stage of the join that has ended until the next one has its rows."""
+        join = self._join
+        if join is None or join.learned is None or self._retune is None or not HANDS_OVER:
+            return
+        memory = self.ledger.reserve("front stage", join.front_bytes)
+        self._learned = Learned(join.learned, memory)
+
+    def _drop_learned(self) -> None:
+        if self._learned is not None:
+            self._learned.release()
+        self._learned = None
 
     def _run_one(self, source: SampledSource, chosen: Chosen | None) -> Iterator[pa.RecordBatch]:
         """Run one join until the stream ends, or the watch returns a retune."""
@@ -285,7 +303,9 @@ class SelfTuningJoin:
             name, budget_bytes = chosen.option.name, chosen.budget_bytes
             split = chosen.option.tuned.split
         about = (self._relation, self._spec, budget_bytes, self._partition)
-        return make_operator(name, *about, split, self._opened, self._front)
+        if not ALGORITHMS[name].has_front or self._front is not None:
+            self._drop_learned()
+        return make_operator(name, *about, split, self._opened, self._front, self._learned)
 
     def _choose(self, source: SampledSource, rate: float | None) -> Chosen | None:
         """Return what to run next; None if the model is not used."""
@@ -314,6 +334,8 @@ class SelfTuningJoin:
             columns = read_columns(self._relation, self._spec)
             about = (self._reader, columns, self._budget_bytes, self._factors)
             self._tuner = Tuner(advisor, *about)
+        if self._tuner.model_bytes > self.ledger.available_bytes:
+            self._drop_learned()
         reserved = self.ledger.reserve("cost model", self._tuner.model_bytes)
         try:
             return self._known_or_best(self._tuner, source, rate)

@@ -56,10 +56,12 @@ from semistream.budget.frontsizes import (
     set_count,
 )
 from semistream.budget.rowsizes import ARENA_BASE_BYTES, Widths, record_dtype
+from semistream.columns import take_rows
 from semistream.joins import front_kernels as kernels
 from semistream.joins.protocols import Codes, LocatedRows, Matched, Rows
 from semistream.joins.rows import RowStore, StoredRows
 from semistream.joins.telemetry import Telemetry
+from semistream.memory import Reservation
 from semistream.relation.reader import PageReader
 
 POLICY = FrontPolicy(least_skew=1.5, cycles_of_rest=8, patience=16)
@@ -68,6 +70,7 @@ _BREAK = 0.75
 _WEIGHT = 0.25  # of a cycle in the usual ratio
 # A cache that has just filled up knows little yet: it rests after this many cycles without skew.
 _CYCLES_BY_CHANCE = 3
+_TAKEN_OVER = 256  # rows that are taken over at a time
 _SAVED_WITHOUT_ROWS = 2  # arrays that are saved of a cache that rests
 _MOST_COPIES = 8  # a key whose rows are larger than this many copies is not cached
 
@@ -153,6 +156,31 @@ class TupleCache:
             self._occupied[0] = occupied
             self._table[:] = next(arrays)
             self._rows.restore(arrays)
+
+    def learn_from(self, other: "TupleCache") -> None:
+        """Take over what another cache of the same columns holds, its most frequent rows first.
+
+        A few rows are copied at a time. Where keys have several rows, nothing is taken over.
+        """
+        if not self._is_unique or not other.occupied:
+            return
+        counted, self._telemetry = self._telemetry, Telemetry()  # they were admitted before
+        kinds = other._state[:, :WAYS].reshape(-1)
+        codes = other._table[:, :WAYS].reshape(-1)
+        counts = kinds & kernels.MOST
+        missing = np.flatnonzero(kinds & kernels.MISSING)
+        for count in np.unique(counts[missing]):
+            known = codes[missing[counts[missing] == count]]
+            self.observe_missing(np.repeat(known, max(1, int(count))))
+        places = np.flatnonzero(kinds & kernels.HAS_ROW)
+        places = places[np.argsort(counts[places], kind="stable")[::-1]]
+        for first in range(0, len(places), _TAKEN_OVER):
+            some = places[first : first + _TAKEN_OVER]
+            located = StoredRows(other._rows, some)
+            sizes, columns = located.sizes, located.gather()
+            tallies = np.maximum(counts[some], 1).astype(np.uint8)
+            self.observe_matches(_stored(codes[some], tallies, sizes, columns))
+        self._telemetry = counted
 
     def forget(self, codes: Codes) -> None:
         """Evict all rows of some keys, and that R does not have them."""
@@ -321,6 +349,37 @@ class TupleCache:
         ways = WAYS
         ours, theirs = self._table[place // ways], self._table[other // ways]
         return bool(ours[place % ways] == theirs[other % ways])
+
+
+@dataclass(slots=True)
+class Learned:
+    """The front stage of a join that has ended, in memory that is reserved until it is released."""
+
+    cache: TupleCache | None
+    memory: Reservation
+
+    def release(self) -> None:
+        """Let go of its rows and its memory."""
+        self.cache = None
+        self.memory.release()
+
+
+def _stored(
+    codes: Codes,
+    tallies: NDArray[np.uint8],
+    sizes: NDArray[np.int64] | None,
+    columns: Sequence[pa.Array],
+) -> Matched:
+    """Return rows of another cache as rows that have matched."""
+
+    def taking(which: NDArray[np.int64]) -> list[pa.Array]:
+        return [take_rows(column, which) for column in columns]
+
+    return Matched(codes, np.arange(len(codes)), tallies, sizes, taking, _nowhere)
+
+
+def _nowhere(rows: Rows) -> LocatedRows:
+    raise AssertionError("each of these keys has one row")
 
 
 def _taking(matched: Matched, candidates: NDArray[np.int64]) -> Callable[[slice], list[pa.Array]]:

@@ -38,6 +38,7 @@ from semistream.budget.split import LEAST_OUTPUT_BYTES, OUTPUT_SHARE, USUAL, Spl
 from semistream.joins.admission import Admission
 from semistream.joins.diskbuffer import DiskBuffer
 from semistream.joins.emission import Emission
+from semistream.joins.frontstage import Learned, TupleCache
 from semistream.joins.keptfront import KeptFront
 from semistream.joins.learning import Learning
 from semistream.joins.opened import Opened
@@ -67,6 +68,7 @@ class JoinTask:
     split: Split = USUAL  # how the budget is to be split
     opened: Opened | None = None  # the relation, if it has been opened before
     front: KeptFront | None = None  # used instead of a front stage of the join's own
+    learned: Learned | None = None  # by the join before this one; its own front stage takes it over
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class StreamJoin(ABC):
         self._read_columns = read_columns(relation, spec)  # columns of R that are fetched
         self._sizing = Sizing.of(relation, spec, self._reader, has_front)
         self._kept_front = task.front  # that outlives the join
+        self._learned = task.learned  # whose rows the front stage takes over
+        self.front_bytes = 0  # of the front stage, if it is the join's own
         self._front: FrontStage | None = None  # resolves tuples before they have to wait
         self._emission = Emission(relation, spec, self.telemetry, self.stopwatch)
 
@@ -175,6 +179,13 @@ class StreamJoin(ABC):
         self.telemetry.null_key_rows = stream.null_key_rows
         self.telemetry.missed_rows += stream.unmatchable_rows
         self.telemetry.memory_bytes_peak = self.ledger.peak_bytes
+
+    @property
+    def learned(self) -> TupleCache | None:
+        """The front stage, if another join could take its rows over."""
+        front = self._front
+        is_own = isinstance(front, TupleCache) and self._kept_front is None
+        return front if is_own and isinstance(front, TupleCache) else None
 
     # ── memory ──────────────────────────────────────────────────────────────────────────────────
 
@@ -285,12 +296,19 @@ class WindowedJoin(StreamJoin):
         size_bytes = self._rules.front_bytes(sizes, self._budget_bytes, self._split)
         if self._make_front is None or not size_bytes:
             return 0
+        if self._learned is not None and size_bytes > self.ledger.available_bytes:
+            self._learned.release()  # there is no room for both
         reserved = self._reserve("front stage", size_bytes)
         about = (self._reader, self._read_columns, size_bytes, self.telemetry)
         self._front = self._make_front(*about)
         if self._front is None:
             reserved.release()
             return 0
+        if isinstance(self._front, TupleCache) and self._learned is not None:
+            if self._learned.cache is not None:
+                self._front.learn_from(self._learned.cache)
+            self._learned.release()
+        self.front_bytes = size_bytes
         return size_bytes
 
     def _connect(self, stream: StreamBuffer, pages_per_read: int) -> None:

@@ -79,6 +79,31 @@ def test_changes_lose_nothing(relation: ss.Relation, table: pa.Table) -> None:
     assert join.telemetry.memory_bytes_peak <= 400_000
 
 
+def test_the_front_stage_is_handed_over(
+    relation: ss.Relation, table: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a stream whose skew drifts, hits and counted device time are better for it."""
+    skews = (0.8, 1.3, 0.8)
+    parts = [stream(skew, 100_000, seed) for seed, skew in enumerate(skews)]
+    whole = pa.concat_tables(parts)
+    whole = whole.set_column(1, "n", pa.array(np.arange(len(whole))))
+    spec = resolve(relation, whole.schema, how="left", columns=["a", "name"])
+    found = {}
+    for hands_over in (False, True):
+        monkeypatch.setattr("semistream.advice.auto.HANDS_OVER", hands_over)
+        read = emulated(relation)
+        join = SelfTuningJoin(read, spec, 400_000, factors=DISK, history=History())
+        out = join.join(whole.to_batches(max_chunksize=4_000))
+        check_left_join(out, whole, table, ["a", "name"])
+        assert {change.algorithm for change in join.changes} == {"chybridjoin"}  # another split
+        assert join.telemetry.retunings >= 1
+        assert join.telemetry.memory_bytes_peak <= 400_000
+        assert read.reading.device is not None
+        found[hands_over] = (join.telemetry.front_hits, read.reading.device.now_s)
+    assert found[True][0] > 1.02 * found[False][0]
+    assert found[True][1] < 0.97 * found[False][1]
+
+
 def test_a_steady_stream_is_left_alone(relation: ss.Relation, table: pa.Table) -> None:
     sales = stream(0.9, 400_000)
     spec = resolve(relation, sales.schema, columns=["a"])

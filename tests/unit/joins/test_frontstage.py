@@ -335,3 +335,34 @@ def test_without_skew_the_cache_rests(relation: ss.Relation) -> None:
         look_up(cache, hot)
         cache.end_cycle()
     assert not cache.is_resting
+
+
+@pytest.mark.parametrize("budget", [12_000, 60_000])
+def test_a_cache_takes_the_rows_of_another_over(relation: ss.Relation, budget: int) -> None:
+    """All of them if they fit, else those that are requested most; with the right values."""
+    old = make_cache(relation, 40_000)
+    keys = np.random.default_rng(2).permutation(N_ROWS)[: old.capacity // 2].tolist()
+    hot = keys[:20]
+    old.observe_matches(matched(keys, [12 if key in hot else 2 for key in keys]))
+    gone = np.array([N_ROWS + 5, N_ROWS + 9])
+    old.observe_missing(np.repeat(gone, 9))
+    new = make_cache(relation, budget)
+    new.learn_from(old)
+    assert new._telemetry.front_admissions == 0
+    held = held_by(new, np.array(keys))
+    assert held <= {key: 7 * key for key in keys}.items()
+    assert len(held) >= 0.9 * min(old.occupied - 2, new.capacity // 2)
+    assert {key for key, _ in held} >= set(hot[:15]) or budget > 40_000
+    waits = np.ones(2, np.bool_)
+    list(new.matches(gone, waits))
+    assert not waits.any()  # that R does not have them is known as well
+
+
+def held_by(cache: TupleCache, keys: NDArray[np.int64]) -> set[tuple[int, int]]:
+    """Return the keys that a cache has, with the values that it gives."""
+    waits = np.ones(len(keys), np.bool_)
+    found = set()
+    for probes, rows in cache.matches(keys, waits):
+        values = cache.locate(rows).gather()[0].to_pylist()
+        found |= set(zip(keys[probes].tolist(), values, strict=True))
+    return found
