@@ -115,3 +115,20 @@ def test_what_is_served_is_predicted(
         ss.enrich(frame, relation, on=[], condition="s.k > r.k", shed="uniform", rate=1)
     with pytest.raises(OptionError, match="would run in the workers"):
         ss.enrich(frame, relation, shed=ss.shedding("uniform", aside=print), rate=1)
+
+
+def test_rows_with_a_reason_are_not_shed(spark: SparkSession, relation: ss.Relation) -> None:
+    """They are not joined, and leave as they came, with the weight 1."""
+    reasons = [None if i % 3 else "no price" for i in range(1_200)]
+    rows = pa.table({"k": np.arange(1_200) % 90, "n": np.arange(1_200), "why": reasons})
+    shed = ss.shedding("keep-rare", capacity=1)
+    with pytest.warns(UserWarning, match="rows are shed"):
+        out = ss.enrich(from_arrow(spark, rows), relation, shed=shed, rate=4, reason="why")
+    found = out.toArrow()
+    aside = found.filter(pc.is_valid(found["why"]))
+    assert sorted(aside["n"].to_pylist()) == list(range(0, 1_200, 3))
+    assert set(aside["weight"].to_pylist()) == {1.0}
+    assert aside["v"].null_count == len(aside)
+    kept = found.filter(pc.is_null(found["why"]))
+    assert 100 < len(kept) < 400
+    assert kept["v"].to_pylist() == [f"v{k}" for k in kept["k"].to_pylist()]

@@ -62,6 +62,8 @@ class Enrich(JoinPart):
     max_staleness: float | str | None = None
     on_stale: Literal["warn", "stop"] = "warn"
     rate: float | None = None
+    shed: Literal["uniform", "keep-rare"] | None = None
+    """Join a weighted sample of the rows where the rate is more than can be served."""
     on_missing: Literal["keep", "drop", "dead_letters"] | None = None
     """Rows without a match: keep them with nulls, drop them, or send them to the dead letters;
     without it, as ``how`` says."""
@@ -70,6 +72,8 @@ class Enrich(JoinPart):
     def _agrees(self) -> "Enrich":
         if self.on_missing is not None and self.how != "left":
             raise ValueError(f"on_missing is for how: left; leave it out with how: {self.how}")
+        if self.shed is not None and self.rate is None:
+            raise ValueError("shed needs rate, the rows per second that arrive")
         if self.ordered is not None and (self.how != "left" or self.on_missing == "drop"):
             raise ValueError("ordered is for how: left in a pipeline; other rows would be lost")
         return self

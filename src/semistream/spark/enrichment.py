@@ -142,7 +142,7 @@ def enrich(
     case_sensitive = session.conf.get("spark.sql.caseSensitive") == "true"
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
-    check_reason(spec, reason, ordered, shed)
+    check_reason(spec, reason, ordered)
     staleness = Staleness.of(max_staleness, on_stale)
     hold_planned(stream, relation)
     given = memory_given(memory, memory_per_task, relation)
@@ -160,7 +160,8 @@ def enrich(
     thinned = Thinned(stream, None)
     if shedding is not None and rate is not None:
         served = served_rate(shedding, algorithm, relation, spec, route, rate)
-        thinned = thin(stream, relation, spec, shedding, rate, served, name)
+        about_shed = (shedding, rate, served, name, reason)
+        thinned = thin(stream, relation, spec, *about_shed)
         stream, rate = thinned.kept, None
     check_rate(algorithm, rate)
     schema = joined_schema(stream, added_fields(spec), case_sensitive)

@@ -32,7 +32,7 @@ from semistream.units import format_bytes
 _WIDEST_PART = 1 / 8
 
 
-def check_reason(spec: JoinSpec, reason: str | None, ordered: object, shed: object) -> None:
+def check_reason(spec: JoinSpec, reason: str | None, ordered: object) -> None:
     """Raise unless the column of the reasons is there and can be filled."""
     if reason is None:
         return
@@ -48,8 +48,6 @@ def check_reason(spec: JoinSpec, reason: str | None, ordered: object, shed: obje
         raise OptionError(
             "rows with a reason leave last, so reason and ordered cannot be used together"
         )
-    if shed is not None:
-        raise OptionError("rows with a reason must not be shed: use either reason or shed")
 
 
 class SetAside:

@@ -103,14 +103,21 @@ def thin(
     rate: float,
     served: float,
     name: str | None,
+    reason: str | None = None,
 ) -> Thinned:
-    """Return the rows of a stream that are kept, each with its weight, and those that are not."""
+    """Return the rows of a stream that are kept, each with its weight, and those that are not.
+
+    Rows that have a `reason` not to be joined are all kept.
+    """
     weight = column(shed.weight)
     if served >= rate:
         kept = stream.withColumn(shed.weight, F.lit(1.0))
         return Thinned(kept, None)
     warnings.warn(shed_text(rate, served, shed.policy), stacklevel=3)
     weighted = _weighted(stream, relation, spec, shed, served / rate)
+    if reason is not None:
+        always = F.when(column(reason).isNotNull(), F.lit(1.0)).otherwise(weight)
+        weighted = weighted.withColumn(shed.weight, always)
     is_shed = weight.isNull().cast("long")
     metrics = [F.count(F.lit(1)).alias("stream_rows"), F.sum(is_shed).alias("shed_rows")]
     observed = observe_as(weighted, relation, name, metrics, SHED_SUFFIX)

@@ -166,7 +166,7 @@ def _one_pass(stream: DataFrame, planned: Sequence[Planned], reason: str | None)
     added: list[pa.Field] = []
     for each in planned:
         spec = each.member.spec.with_stream_schema(schema)  # all names are known by now
-        check_reason(spec, reason, None, None)
+        check_reason(spec, reason, None)
         steps.append(replace(_step(stream, each, spec), reason=reason))
         added += added_fields(spec)
         schema = spec.output_schema

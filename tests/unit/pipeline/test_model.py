@@ -12,6 +12,7 @@ from semistream.errors import PipelineError
 from semistream.pipeline.example import EXAMPLE
 from semistream.pipeline.model import Pipeline, schema
 from semistream.pipeline.parts import ParquetSink
+from semistream.pipeline.steps import Enrich
 
 SCHEMA = Path(__file__).parents[3] / "docs" / "pipeline.schema.json"
 GOOD = """\
@@ -158,3 +159,9 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.startswith(f"semistream: {path}:4: source.format: expected")
     assert main(["run"]) == 2
     assert "name the pipeline file" in capsys.readouterr().err
+
+
+def test_shed_needs_a_rate() -> None:
+    Enrich(relation="r", shed="uniform", rate=10)
+    with pytest.raises(ValueError, match="shed needs rate"):
+        Enrich(relation="r", shed="uniform")
