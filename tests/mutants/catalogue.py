@@ -823,4 +823,47 @@ MUTANTS = (
         "    if False:\n        _pin_again",
         ("tests/unit/relation/test_pins.py",),
     ),
+    # shedding, urgency, the front stage of a retuned join
+    Mutant(
+        "shedding: rows that are kept weigh no more than they are",
+        "joins/shedding.py",
+        "np.where(numbers < share, 1 / share, 0.0)",
+        "np.where(numbers < share, 1.0, 0.0)",
+        ("tests/contract/test_shed.py::test_sums_and_counts_are_unbiased",),
+    ),
+    Mutant(
+        "shedding: frequent keys are not told from rare ones",
+        "joins/shedding.py",
+        "frequency = least / total",
+        "frequency = 1 / total",
+        ("tests/contract/test_shed.py::test_rare_keys_are_kept_and_the_share_is_met",),
+    ),
+    Mutant(
+        "shedding: what decides on a slice decides on all",
+        "joins/shedding.py",
+        "self._issued += count",
+        "self._issued = count - count",
+        ("tests/contract/test_shed.py::test_a_run_is_repeated_however_the_stream_is_cut",),
+    ),
+    Mutant(
+        "HYBRIDJOIN: how long tuples have waited does not count",
+        "joins/indexwindow_kernels.py",
+        "            since[load] = now",
+        "            since[load] = 1",
+        ("tests/unit/joins/test_indexjoin.py::test_the_most_urgent_load_is_read",),
+    ),
+    Mutant(
+        "HYBRIDJOIN: a load that was read stays as old as it was",
+        "joins/indexwindow_kernels.py",
+        "            since[load] = 0",
+        "            since[load] += 0",
+        ("tests/unit/joins/test_indexjoin.py::test_the_most_urgent_load_is_read",),
+    ),
+    Mutant(
+        "front stage: rows of another cache are taken over under other keys",
+        "joins/frontstage.py",
+        "_stored(codes[some], tallies, sizes, columns)",
+        "_stored(codes[some][::-1], tallies, sizes, columns)",
+        ("tests/unit/joins/test_frontstage.py::test_a_cache_takes_the_rows_of_another_over",),
+    ),
 )
