@@ -274,6 +274,40 @@ def test_surrogate_keys_of_several_sources_are_given_once(
     assert Relation.open(place).row_count == len(numbers)
 
 
+def test_a_star_of_relations(spark: SparkSession, tmp_path: Path) -> None:
+    stores = pa.table({"store": range(7), "city": [f"c{i}" for i in range(7)]})
+    ss.build_relation(stores, tmp_path / "stores.rel", key="store")
+    products = pa.table({"id": range(50), "name": [f"p{i}" for i in range(50)]})
+    ss.build_relation(products, tmp_path / "products.rel", key="id")
+    star = {"relations": {"stores.rel": "store", "products.rel": {"on": {"k": "id"}}}}
+    pipeline = ss.Pipeline(
+        name="star",
+        storage="storage",
+        source={"format": "files", "path": "in"},
+        parse={"format": "parquet"},
+        steps=[{"enrich_star": star}],
+        sink={"format": "parquet", "path": "out"},
+        trigger="available now",
+    ).placed(tmp_path)
+    (tmp_path / "in").mkdir()
+    sales = pa.table({"k": [str(i) for i in range(60)], "store": [i % 9 for i in range(60)]})
+    pq.write_table(sales.set_column(0, "k", [[*map(str, range(59)), "x"]]), tmp_path / "in" / "0")
+    ss.run_pipeline(pipeline, spark=spark)
+    expected = [
+        {
+            "k": k,
+            "store": k % 9,
+            "city": f"c{k % 9}" if k % 9 < 7 else None,
+            "name": f"p{k}" if k < 50 else None,
+        }
+        for k in range(59)
+    ]
+    written = pq.read_table(tmp_path / "out").drop_columns(["batch"]).to_pylist()
+    assert sorted(written, key=lambda row: row["k"]) == expected
+    (letter,) = pq.read_table(tmp_path / "storage" / "dead-letters").to_pylist()
+    assert letter["reason"] == "the key k is x, not bigint"
+
+
 def test_what_is_wrong_is_said_before_a_row_is_read(
     spark: SparkSession, tmp_path: Path, relation: Path
 ) -> None:

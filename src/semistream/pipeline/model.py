@@ -24,7 +24,7 @@ from semistream.pipeline.parts import Files, Kafka, Options, ParquetSink, Parse,
 from semistream.pipeline.problems import checked
 from semistream.pipeline.reading import read_file
 from semistream.pipeline.secrets import Secrets
-from semistream.pipeline.steps import JoinPart, RelationPlace, Step
+from semistream.pipeline.steps import EnrichStar, JoinPart, RelationPlace, Step
 from semistream.units import parse_bytes
 
 AVAILABLE_NOW = "available now"
@@ -83,6 +83,8 @@ class Pipeline(Part):
     trigger: str | None = None
     """The time between two micro-batches, such as 10 seconds; available now: take what there is and
     end; without it a micro-batch begins when the one before has ended."""
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    """A port of this host where Prometheus finds the metrics; without it they are not served."""
     checkpoint: str | None = None
     """The folder of Spark's progress; without it the folder checkpoint of the storage."""
 
@@ -159,11 +161,11 @@ class Pipeline(Part):
             used.add("avro")
         return tuple(sorted(used))
 
-    def joins(self) -> list[JoinPart]:
+    def joins(self) -> list[JoinPart | EnrichStar]:
         """Return the steps that join, in their order."""
-        return [step.value for step in self.steps if isinstance(step.value, JoinPart)]
+        return [s.value for s in self.steps if isinstance(s.value, JoinPart | EnrichStar)]
 
-    def memory_of(self, join: JoinPart) -> int | str | None:
+    def memory_of(self, join: JoinPart | EnrichStar) -> int | str | None:
         """Return the memory of a step: its own, or an equal share of the pipeline's."""
         if join.memory is not None or join.memory_per_task is not None:
             return join.memory

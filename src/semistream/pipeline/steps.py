@@ -67,6 +67,8 @@ class Enrich(JoinPart):
     on_missing: Literal["keep", "drop", "dead_letters"] | None = None
     """Rows without a match: keep them with nulls, drop them, or send them to the dead letters;
     without it, as ``how`` says."""
+    outcome: str | None = None
+    """A column to add that says what became of a row: matched or missing."""
 
     @model_validator(mode="after")
     def _agrees(self) -> "Enrich":
@@ -77,6 +79,34 @@ class Enrich(JoinPart):
         if self.ordered is not None and (self.how != "left" or self.on_missing == "drop"):
             raise ValueError("ordered is for how: left in a pipeline; other rows would be lost")
         return self
+
+
+class StarJoin(Part):
+    """What is said of one relation of a star; the arguments of ``ss.enrich`` of these names."""
+
+    on: Key | None = None
+    how: Literal["left", "inner", "semi", "anti"] = "left"
+    columns: Names | None = None
+    memory: int | str | None = None
+    algorithm: Literal["auto", *ALGORITHMS] = "auto"  # type: ignore[valid-type]
+    routing: Literal["auto", "local", "shuffle"] = "auto"
+    suffix: str | None = None
+    condition: str | list[str] | None = None
+    valid_at: str | None = None
+    front_stage: bool = False
+    settings: dict[str, Any] | None = None
+    name: str | None = None
+    max_staleness: float | str | None = None
+    on_stale: Literal["warn", "stop"] = "warn"
+
+
+class EnrichStar(Part):
+    """Add columns of several relations within one budget; ``ss.enrich_star``."""
+
+    relations: dict[str, StarJoin | str | list[str]]
+    """Each relation by its name or place, with its key or its options."""
+    memory: int | str | None = None
+    memory_per_task: int | str | None = None
 
 
 class MarkNew(JoinPart):
@@ -109,6 +139,7 @@ class Step(Part):
     """One step: exactly one of these."""
 
     enrich: Enrich | None = None
+    enrich_star: EnrichStar | None = None
     add_columns: dict[str, str] | None = None
     """New columns by SQL expressions, name: expression; an expression may use those before it."""
     select: list[str] | None = None

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from semistream.errors import DeadLetterError, PipelineError, SemistreamError
+from semistream.extras import needs_extra
 from semistream.pipeline.model import AVAILABLE_NOW, Pipeline
 from semistream.pipeline.secrets import Secrets
 from semistream.spark.failures import raised_as_ours, said_by
@@ -30,6 +32,9 @@ from semistream.spark.pipeline.sourcing import read_source
 from semistream.spark.pipeline.stepping import Steps
 from semistream.spark.pipeline.stopping import Gate, wait_for
 from semistream.spark.workers import configure_spark
+
+if TYPE_CHECKING:
+    from semistream.spark.exporting import MetricsServer
 
 METRICS = "semistream:dead_letters"  # what Spark's progress reports of rows and dead letters
 _QUIET = {"spark.ui.showConsoleProgress": False}  # unless the configuration says otherwise
@@ -53,6 +58,7 @@ def run_pipeline(
     secrets = made.secrets()
     own = spark is None
     session = pipeline_session(made, secrets) if spark is None else spark
+    server = _metrics_server(made, session)
     try:
         batches = Batches(Plan.of(made, session), Gate())
         query = batches.start()
@@ -60,8 +66,19 @@ def run_pipeline(
             wait_for(query, batches.gate)
         return query
     finally:
+        if server is not None:
+            server.close()
         if own:
             session.stop()
+
+
+def _metrics_server(pipeline: Pipeline, session: SparkSession) -> "MetricsServer | None":
+    """Serve the metrics, if the pipeline says where."""
+    if pipeline.metrics_port is None:
+        return None
+    with needs_extra("metrics", "metrics_port"):
+        from semistream.spark.exporting import serve_metrics
+    return serve_metrics(session, pipeline.metrics_port)
 
 
 def start_pipeline(

@@ -21,19 +21,29 @@ from semistream.errors import (
     did_you_mean,
 )
 from semistream.pipeline.model import Pipeline
-from semistream.pipeline.steps import Enrich, JoinPart, MarkDuplicates, RelationPlace, Step
+from semistream.pipeline.steps import (
+    Enrich,
+    EnrichStar,
+    JoinPart,
+    Key,
+    MarkDuplicates,
+    RelationPlace,
+    StarJoin,
+    Step,
+)
 from semistream.relation.build import BuildOptions, build_snapshot
 from semistream.relation.relation import Relation
 from semistream.spark.enrichment import enrich
 from semistream.spark.failures import said_by
 from semistream.spark.keys import column
 from semistream.spark.pipeline.hidden import REASON, hidden, with_reason
+from semistream.spark.star import enrich_star
 from semistream.spark.surrogates import surrogate_key
 from semistream.spark.transforms import add_columns, mark_duplicates, mark_new
 from semistream.spark.types import spark_type
 
 _WHOLE_BATCH = ("mark_duplicates", "surrogate_key")
-_FOUND = "__semistream_matched"
+_OUTCOME = "__semistream_matched"
 _COMMON = ("on", "algorithm", "routing", "condition", "memory_per_task")
 
 
@@ -95,10 +105,9 @@ class Steps:
         given = {name: getattr(part, name) for name in _COMMON}
         return {**given, "memory": self.pipeline.memory_of(part)}
 
-    def _with_key(self, rows: DataFrame, part: JoinPart, relation: Relation) -> DataFrame:
+    def _with_key(self, rows: DataFrame, on: Key | None, relation: Relation) -> DataFrame:
         """Return the rows with texts as keys of other types cast; what is not one has a reason."""
-        on = relation.key if part.on is None else part.on
-        names = [on] if isinstance(on, str) else on
+        names = list(relation.key) if on is None else [on] if isinstance(on, str) else on
         pairs = names.items() if isinstance(names, dict) else [(n, n) for n in names]
         for ours, theirs in pairs:
             if ours not in rows.columns or theirs not in relation.schema.names:
@@ -117,30 +126,36 @@ class Steps:
 
     def _enrich(self, rows: DataFrame, part: Enrich) -> DataFrame:
         relation = self.relation(part.relation)
-        rows = self._with_key(rows, part, relation)
-        given = part.model_dump(exclude={"relation", "memory", "on_missing"}) | self._options(part)
+        rows = self._with_key(rows, part.on, relation)
+        given = part.model_dump(exclude={"relation", "memory"})
+        given |= self._options(part)
         # Ordered rows leave together, those with a reason among them: their keys are null.
         given["reason"] = None if part.ordered else REASON
-        misses = part.on_missing
-        if misses in (None, "keep"):
-            return enrich(rows, relation, **given)
+        misses = given.pop("on_missing")
         if misses == "drop":
             return enrich(rows, relation, **{**given, "how": "inner"})
-        columns = given.pop("columns")
-        if columns is None:
-            columns = [n for n in relation.schema.names if n not in relation.key]
-        named = dict(columns) if isinstance(columns, dict) else {n: n for n in columns}
-        if relation.key[0] in named:
-            found = named[relation.key[0]]
-            joined = enrich(rows, relation, columns=named, **given)
-            return with_reason(joined, column(found).isNull(), self._missed(part))
-        named = {**named, relation.key[0]: _FOUND}
-        joined = enrich(rows, relation, columns=named, **given)
-        return with_reason(joined, column(_FOUND).isNull(), self._missed(part)).drop(_FOUND)
+        if misses != "dead_letters":
+            return enrich(rows, relation, **given)
+        outcome = part.outcome or _OUTCOME
+        joined = enrich(rows, relation, **{**given, "outcome": outcome})
+        missed = F.lit(f"{part.relation} has no row with this key")
+        joined = with_reason(joined, column(outcome) == "missing", missed)
+        return joined if part.outcome else joined.drop(_OUTCOME)
 
-    @staticmethod
-    def _missed(part: Enrich) -> str:
-        return f"{part.relation} has no row with this key"
+    def _enrich_star(self, rows: DataFrame, part: EnrichStar) -> DataFrame:
+        joins = []
+        for name, said in part.relations.items():
+            relation = self.relation(name)
+            given = said.model_dump() if isinstance(said, StarJoin) else {"on": said}
+            rows = self._with_key(rows, given["on"], relation)
+            joins.append((relation, given))
+        return enrich_star(
+            rows,
+            joins,
+            memory=self.pipeline.memory_of(part),
+            memory_per_task=part.memory_per_task,
+            reason=REASON,
+        )
 
     def _add_columns(self, rows: DataFrame, columns: dict[str, str]) -> DataFrame:
         return add_columns(rows, columns)
@@ -154,20 +169,20 @@ class Steps:
 
     def _mark_new(self, rows: DataFrame, part: Any) -> DataFrame:
         relation = self.relation(part.relation)
-        rows = self._with_key(rows, part, relation)
+        rows = self._with_key(rows, part.on, relation)
         return mark_new(rows, relation, to=part.to, reason=REASON, **self._options(part))
 
     def _mark_duplicates(self, rows: DataFrame, part: MarkDuplicates) -> DataFrame:
         if part.relation is None:
             return mark_duplicates(rows, on=part.on, to=part.to, order=part.order)
         relation = self.relation(part.relation)
-        rows = self._with_key(rows, part, relation)
+        rows = self._with_key(rows, part.on, relation)
         more: dict[str, Any] = {"to": part.to, "order": part.order, "reason": REASON}
         return mark_duplicates(rows, relation, **more, **self._options(part))
 
     def _surrogate_key(self, rows: DataFrame, part: Any) -> DataFrame:
         relation = self.relation(part.relation)
-        rows = self._with_key(rows, part, relation)
+        rows = self._with_key(rows, part.on, relation)
         options = self._options(part)
         options.pop("condition")
         about = {"to": part.to, "columns": part.columns, "reason": REASON}
