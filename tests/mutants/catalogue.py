@@ -866,4 +866,19 @@ MUTANTS = (
         "_stored(codes[some][::-1], tallies, sizes, columns)",
         ("tests/unit/joins/test_frontstage.py::test_a_cache_takes_the_rows_of_another_over",),
     ),
+    # pipelines
+    Mutant(
+        "sinks: a micro-batch that is repeated is written again",
+        "databases/writing.py",
+        "fetchall()[0][0]) >= number",
+        "fetchall()[0][0]) > number",
+        ("tests/databases/test_writing.py",),
+    ),
+    Mutant(
+        "pipelines: the field on is a boolean",
+        "pipeline/reading.py",
+        "if each[0] != _BOOLEAN",
+        "if each[0] is not None",
+        ("tests/unit/pipeline/test_model.py",),
+    ),
 )
