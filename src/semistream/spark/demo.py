@@ -17,6 +17,7 @@ from semistream.relation.relation import Relation
 from semistream.spark.build import build_from_dataframe
 from semistream.spark.enrichment import enrich
 from semistream.spark.session import local_session
+from semistream.spark.transforms import add_columns
 
 # Plain Spark's joins: the hint that selects each, and its name.
 PLAIN_JOINS = {
@@ -167,12 +168,6 @@ def broadcast_batch(batch: DataFrame, table: DataFrame, key: str) -> DataFrame:
 
 def _warehouse_rows(joined: DataFrame) -> DataFrame:
     """Return the fact rows: the surrogate key in place of the product id, and the total."""
-    return joined.select(
-        "sale_id",
-        "sold_at",
-        F.col("surrogate_key").alias("product_key"),
-        "supplier_id",
-        "quantity",
-        "sale_price",
-        (F.col("quantity") * F.col("sale_price")).alias("total"),
-    )
+    rows = add_columns(joined, {"product_key": "surrogate_key", "total": "quantity * sale_price"})
+    names = ("sale_id", "sold_at", "product_key", "supplier_id", "quantity", "sale_price", "total")
+    return rows.select(*names)
