@@ -85,6 +85,43 @@ def test_a_batch_that_fails_leaves_nothing_and_can_be_repeated(server: Filled) -
     assert len(rows_of(server, "half")) == 3
 
 
+OTHERS = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+    "AND datname = current_database()",
+    "mysql": "SELECT id FROM information_schema.processlist WHERE id <> connection_id() "
+    "AND user <> 'system user'",
+}
+CUT = {"postgresql": "SELECT pg_terminate_backend({})", "mysql": "KILL {}"}
+
+
+def cut_connections(server: Filled) -> int:
+    """Let the server end all connections but our own; return how many there were."""
+    with closing(server._connect()) as connection, connection.cursor() as cursor:
+        cursor.execute(OTHERS[server.kind])
+        others = [row[0] for row in cursor.fetchall()]
+        for other in others:
+            cursor.execute(CUT[server.kind].format(other))
+    return len(others)
+
+
+def test_a_connection_that_is_cut_in_mid_transaction_leaves_nothing(server: Filled) -> None:
+    target = TableTarget(server.url, "cut")
+    target.write(ROWS.to_reader(), "cut", 0)
+    were_cut = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield ROWS.to_batches()[0]
+        were_cut.append(cut_connections(server))
+        yield ROWS.to_batches()[0]
+
+    with pytest.raises(DatabaseError, match="cut"):
+        target.write(pa.RecordBatchReader.from_batches(ROWS.schema, batches()), "cut", 1)
+    assert were_cut[0] >= 1
+    assert len(rows_of(server, "cut")) == 3
+    assert target.write(ROWS.to_reader(), "cut", 1) == 3
+    assert len(rows_of(server, "cut")) == 6
+
+
 def test_attempts_at_once_write_once(server: Filled) -> None:
     target = TableTarget(server.url, "at_once")
     target.write(ROWS.to_reader(), "warm", 0)
