@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.services.kafka import broker, fetch_jars
+from tests.services.kafka import Broker, fetch_jars
 
 
 @pytest.fixture(scope="session")
@@ -18,5 +18,5 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a broker; every test has topics of its own."""
-    with broker(jars, tmp_path_factory.mktemp("kafka")) as address:
+    with Broker(jars, tmp_path_factory.mktemp("kafka")).running() as address:
         yield address

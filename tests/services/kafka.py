@@ -30,21 +30,28 @@ def fetch_jars(folder: Path) -> None:
     fetch(JARS, folder)
 
 
-@contextmanager
-def broker(jars: Path, folder: Path) -> Iterator[str]:
-    """Run a broker until the block ends; gives its address."""
-    port, log = free_port(), folder / "broker.log"
-    settings = _write_settings(folder, port, free_port())
-    java = [*JAVA, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-    java += ["-cp", f"{jars}/broker/*"]
-    tool = [*java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(settings)]
-    done = run(*tool)
-    assert done.returncode == 0, f"the broker's storage could not be made:\n{done.stdout[-4000:]}"
-    with service([*java, "kafka.Kafka", str(settings)], log, environment()) as process:
-        wait_until_listening(process, port, log)
-        address = f"127.0.0.1:{port}"
-        _wait_until_serving(address, log)
-        yield address
+class Broker:
+    """A broker that can be started, stopped and started again with what it has stored."""
+
+    def __init__(self, jars: Path, folder: Path) -> None:
+        """Make its storage."""
+        self._port, self._log = free_port(), folder / "broker.log"
+        self.address = f"127.0.0.1:{self._port}"
+        self._settings = _write_settings(folder, self._port, free_port())
+        self._java = [*JAVA, "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        self._java += ["-cp", f"{jars}/broker/*"]
+        tool = [*self._java, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID]
+        done = run(*tool, "-c", str(self._settings))
+        assert done.returncode == 0, f"the storage could not be made:\n{done.stdout[-4000:]}"
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        """Run it until the block ends; gives its address."""
+        command = [*self._java, "kafka.Kafka", str(self._settings)]
+        with service(command, self._log, environment()) as process:
+            wait_until_listening(process, self._port, self._log)
+            _wait_until_serving(self.address, self._log)
+            yield self.address
 
 
 def _write_settings(folder: Path, port: int, controller_port: int) -> Path:

@@ -16,7 +16,7 @@ def main(jars: str, address: str, topic: str, schema: str, relation: str, folder
         .option("kafka.bootstrap.servers", address)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 8_000)
+        .option("maxOffsetsPerTrigger", 2_000)
         .load()
     )
     sales = source.select(F.from_json(F.col("value").cast("string"), schema).alias("sale"))

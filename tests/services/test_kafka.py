@@ -1,6 +1,8 @@
 """A workload through a real Kafka broker: written as a topic, read by Spark, joined."""
 
 import json
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,32 +15,52 @@ from semistream.cli.main import main
 from semistream.testing import same_rows
 from semistream.workload.registry import make_workload
 from tests.oracle import duckdb_join
+from tests.services.kafka import Broker
 from tests.services.session import driver_environment
 from tests.spark.frames import with_spark_types
-from tests.spark.services import run_driver
+from tests.spark.services import PATIENCE_SECONDS, run_driver
 
 ROWS = 20_000
 DRIVER = Path(__file__).parent / "kafka_driver.py"
 
 
-def test_a_topic_is_joined_by_spark(server: str, jars: Path, tmp_path: Path) -> None:
+def test_a_topic_is_joined_by_spark_though_the_broker_is_restarted(
+    jars: Path, tmp_path: Path
+) -> None:
     workload = make_workload("zipf", relation_rows=1_000, payload_bytes=8)
     generate = "generate zipf --relation-rows 1000 --set payload_bytes=8"
-    assert main(f"{generate} --rows {ROWS} --out kafka://{server}/sales".split()) == 0
-
     products = pa.Table.from_batches(workload.relation_batches())
     relation = tmp_path / "products.rel"
     ss.build_relation(products, relation, key="k", partitions=2)
     source = ",".join(str(jar) for jar in (jars / "source").iterdir())
     schema = "k long, quantity int, price double"
-    arguments = [source, server, "sales", schema, str(relation), str(tmp_path)]
-    taken = json.loads(run_driver(str(DRIVER), *arguments, env=driver_environment()))
+    broker = Broker(jars, tmp_path)
+    arguments = [source, broker.address, "sales", schema, str(relation), str(tmp_path)]
+    with ThreadPoolExecutor(1) as pool:
+        with broker.running():
+            assert (
+                main(f"{generate} --rows {ROWS} --out kafka://{broker.address}/sales".split()) == 0
+            )
+            driver = pool.submit(run_driver, str(DRIVER), *arguments, env=driver_environment())
+            wait_for_output(tmp_path / "out", driver)
+        assert not driver.done(), "the query has ended before the broker was stopped"
+        with broker.running():
+            taken = json.loads(driver.result())
     assert len(taken) > 1  # micro-batches
     assert sum(taken) == ROWS
 
     sales = pa.Table.from_batches([workload.stream_rows(0, ROWS)])
     expected = with_spark_types(duckdb_join(sales, products, on="k"))
     assert same_rows(pq.read_table(tmp_path / "out"), expected)
+
+
+def wait_for_output(folder: Path, driver: Future[str]) -> None:
+    """Return when the query has written its first micro-batch."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not list(folder.glob("_spark_metadata/0")):
+        assert not driver.done(), driver.result()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_topic_of_changes_keeps_a_relation_up_to_date(
