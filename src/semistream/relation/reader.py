@@ -5,16 +5,14 @@ numbered 0 … ``page_count`` in one sequence, partition after partition. Each p
 pages first, if the relation is ordered by frequency, then its clustered pages, sorted by key code
 (`semistream.relation.layout`), then its delta pages, if rows were changed. A code is found in two
 steps: among `listed_codes`, which name the page, hot or delta; else by a binary search in
-`first_codes` over the partition's clustered pages. Of the rows that are found those are dropped
-that are dead (`dead`).
-Only the page table and the requested parts are read. A part of a page is checked
-against its CRC-32 the first time this process reads it; files of a snapshot never change.
+`first_codes` over the partition's clustered pages. Rows that are `dead` are dropped. Only the page
+table and the requested parts are read. A part of a page is checked against its CRC-32 the first
+time this process reads it; files of a snapshot never change.
 
 Memory: the page table, the bitmap of dead rows and the hot index, 12 bytes a hot code, belong to
 the reader and are counted by the join (`table_bytes`); the delta index is counted by `PageIndex`,
-which needs it. All other bytes go into the caller's buffers. `page_table_bound` gives
-the most memory of loading them in advance: partitions are read one after the other, and only the
-needed columns of the page table.
+which needs it. All other bytes go into the caller's buffers. `page_table_bound` gives the most
+memory of loading them in advance: one partition after the other, only the needed columns.
 """
 
 import itertools
