@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.advice.choice import LOOK_UP, RESIDENT
-from semistream.budget.split import USUAL, Split
+from semistream.budget.split import Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.ordering import ORDER_COLUMN, WaitingRows
@@ -93,10 +93,12 @@ class OrderedJoin:
             raise self._explained(error) from None
 
     def _split(self, name: str) -> Split:
-        """Look-ups resolve a window at once: all its joined rows must have room."""
-        if name != LOOK_UP:
-            return USUAL
-        return Split(most_tuples=self._fitting)
+        """Return how the join is to split its memory, so that rows wait for their turn shortly.
+
+        Look-ups resolve a window at once: all its joined rows must have room. HYBRIDJOIN reads for
+        the oldest tuple, which all others wait for.
+        """
+        return Split(most_tuples=self._fitting) if name == LOOK_UP else Split(oldest_picks=True)
 
     @property
     def ledger(self) -> MemoryLedger:

@@ -103,8 +103,8 @@ def observe_as(
     suffix: str = "",
 ) -> DataFrame:
     """Observe metrics of rows under `name`, or the relation's, with a suffix."""
-    if name is not None:
-        return rows.observe(f"{name}{suffix}", *metrics)
+    if name is not None:  # a text, or an `Observation`
+        return rows.observe(f"{name}{suffix}" if suffix else name, *metrics)
     name = f"semistream:{PurePosixPath(relation.location).stem}"
     number = 1
     while True:
