@@ -39,7 +39,7 @@ class DeadLetters(Part):
     limit: float | str = "10%"
     """The share of a micro-batch that may be dead letters; above it the query stops."""
     least_rows: int = Field(default=100, ge=1)
-    """The limit is for micro-batches of so many rows, or more."""
+    """The limit applies to micro-batches with at least this many rows."""
 
     @field_validator("limit")
     @classmethod

@@ -9,7 +9,7 @@ from numba import uint64
 from semistream.jit import njit
 
 WORD_BITS = 64
-WORDS_PER_RANK = 8  # for so many words together it is counted how many bits are set before them
+WORDS_PER_RANK = 8  # a rank, the number of bits set before, is kept for every 8 words
 _GOLDEN = uint64(0x9E3779B97F4A7C15)
 
 
