@@ -89,7 +89,7 @@ class CodePages:
     base: np.int64
     bits: NDArray[np.uint64]  # the filter or the bitmap
     shift: np.uint64  # of the filter: how far a hash is shifted
-    ranks: NDArray[np.int32]  # of the bitmap: how many bits are set before every `WORDS_PER_RANK` words
+    ranks: NDArray[np.int32]  # of the bitmap: bits set before every `WORDS_PER_RANK` words
 
     @classmethod
     def merged(cls, runs: Sequence[Run], form: Form) -> "CodePages":
