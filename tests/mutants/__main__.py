@@ -8,6 +8,7 @@ A copy has a cache of compiled kernels of its own. What a mutated module compile
 that is used once: Numba does not know which kernels have taken in which others.
 """
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -187,4 +188,6 @@ def _check_bounds(tree: Tree) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("words", nargs="*", help="only mutants whose name or file has one of these")
+    sys.exit(main(parser.parse_args().words))
