@@ -67,9 +67,9 @@ MUTANTS = (
     ),
     Mutant(
         "a code that another key has is observed as missing",
-        "joins/emission.py",
-        "|= kernels.SHARES_CODE",
-        "|= 0",
+        "joins/kernels.py",
+        "else np.uint8(SHARES_CODE)",
+        "else np.uint8(0)",
         ("tests/unit/joins/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
     ),
     Mutant(
@@ -733,8 +733,8 @@ MUTANTS = (
     Mutant(
         "ordered output: rows whose turn it is leave as they came",
         "joins/ordering.py",
-        "pa.array(order[first : first + _MOST_ROWS])",
-        "pa.array(np.sort(order)[first : first + _MOST_ROWS])",
+        "self._rows(order[first : first + _MOST_ROWS])",
+        "self._rows(np.sort(order)[first : first + _MOST_ROWS])",
         ("tests/contract/test_order.py::test_the_order_of_the_stream[hybridjoin]",),
     ),
     # relations that change
