@@ -112,7 +112,7 @@ def _best_times(
             for one in CONTESTANTS:
                 if "ordered" in one.options and algorithm not in _ORDERED_BY:
                     continue
-                about = {"how": "inner", "columns": COLUMNS, "algorithm": algorithm}
+                about: dict[str, Any] = {"how": "inner", "columns": COLUMNS, "algorithm": algorithm}
                 memory = int(_SHARE * relation.size_bytes)
                 started = process_time()
                 found = list(ss.join(batches, relation, memory=memory, **about, **one.options))

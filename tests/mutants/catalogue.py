@@ -737,6 +737,34 @@ MUTANTS = (
         "self._rows(np.sort(order)[first : first + _MOST_ROWS])",
         ("tests/contract/test_order.py::test_the_order_of_the_stream[hybridjoin]",),
     ),
+    Mutant(
+        "the paper's cache policy: any row leaves, not the least frequent",
+        "joins/threshold_kernels.py",
+        "while noted[place] != counts[place]:",
+        "while False:",
+        ("tests/unit/joins/test_thresholdcache.py::test_the_least_frequent_leaves[False]",),
+    ),
+    Mutant(
+        "the paper's cache policy: rows are lost behind one that has left",
+        "joins/threshold_kernels.py",
+        "if not between:",
+        "if False:",
+        ("tests/unit/joins/test_thresholdcache.py::test_all_that_stays_is_found",),
+    ),
+    Mutant(
+        "the paper's cache policy: the threshold never rises",
+        "joins/thresholdcache.py",
+        "self.threshold += 1",
+        "pass",
+        ("tests/unit/joins/test_thresholdcache.py::test_the_threshold_adapts",),
+    ),
+    Mutant(
+        "the paper's cache policy: a key of several rows is cached with one of them",
+        "joins/thresholdcache.py",
+        "if not self._is_unique:",
+        "if False:",
+        ("tests/contract/test_cache_policy.py::test_oracle_when_memory_is_short[chybridjoin]",),
+    ),
     # relations that change
     Mutant(
         "changes: pairs with dead rows are emitted",

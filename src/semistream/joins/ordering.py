@@ -72,7 +72,8 @@ class Resolved:
 def waiting_row_bytes(schema: pa.Schema) -> int:
     """Return the size of a row that waits, without values of variable width."""
     fixed = [f for f in schema if encoding_of(f.type) is Encoding.FIXED]
-    return record_dtype(schema).itemsize + sum(f.nullable for f in fixed) + _INDEX_BYTES
+    nullable = [field for field in fixed if field.nullable]
+    return record_dtype(schema).itemsize + len(nullable) + _INDEX_BYTES
 
 
 class WaitingRows:
