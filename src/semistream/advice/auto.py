@@ -45,6 +45,7 @@ from semistream.budget.split import USUAL, Split
 from semistream.columns import plain_batch
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
+from semistream.cost.options import condition_s, with_tuple_cost
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.frontstage import Learned
 from semistream.joins.keptfront import KeptFront
@@ -332,7 +333,9 @@ class SelfTuningJoin:
             self._factors = factors_for(self._relation, self._spec)
         if self._tuner is None:
             columns = read_columns(self._relation, self._spec)
-            about = (self._reader, columns, self._budget_bytes, self._factors)
+            checked_s = condition_s(self._spec.condition, self._reader.rows_per_key)
+            factors = with_tuple_cost(self._factors, checked_s)
+            about = (self._reader, columns, self._budget_bytes, factors)
             self._tuner = Tuner(advisor, *about)
         if self._tuner.model_bytes > self.ledger.available_bytes:
             self._drop_learned()
