@@ -738,6 +738,13 @@ MUTANTS = (
         ("tests/contract/test_order.py::test_the_order_of_the_stream[hybridjoin]",),
     ),
     Mutant(
+        "surrogate keys: after a conflict the same keys are numbered, not looked up again",
+        "spark/surrogates.py",
+        "        new = lacking(current)",
+        "        new = new if attempt else lacking(current)",
+        ("tests/spark/test_surrogates.py::test_several_writers_at_once",),
+    ),
+    Mutant(
         "the paper's cache policy: any row leaves, not the least frequent",
         "joins/threshold_kernels.py",
         "while noted[place] != counts[place]:",

@@ -99,10 +99,9 @@ def make_join(
         raise OptionError(
             f"algorithm must be one of {', '.join(known)}; got {name!r}.{did_you_mean(name, known)}"
         )
-    check_rate(name, rate)
+    check_options(name, spec, ordered=ordered, rate=rate, settings=settings)
     requested = split_of(settings, name, relation, budget_bytes)
     if not spec.stream_key:
-        check_without_key(name, ordered)
         return ThetaJoin(JoinTask(relation, spec, budget_bytes, partition, requested))
 
     def make(name: str, spec: JoinSpec, budget_bytes: int, split: Split = USUAL) -> Operator:
@@ -112,16 +111,30 @@ def make_join(
         expected = (factors, rate, stream_rows)
         return SelfTuningJoin(*about, *expected, front=front, history=history)
 
-    check_order(ordered, name)
     if ordered is None:
         return make(name, spec, budget_bytes, requested)
-    if settings is not None:
-        raise OptionError(
-            "settings and ordered cannot go together: ordered splits the budget itself"
-        )
     is_long = stream_rows is not None and stream_rows >= relation.row_count
     chosen = [name] if name != AUTO else [RESIDENT, LOOK_UP] if is_long else [LOOK_UP]
     return make_ordered(chosen, relation, spec, budget_bytes, make)
+
+
+def check_options(
+    name: str,
+    spec: JoinSpec,
+    *,
+    ordered: str | None,
+    rate: float | None,
+    settings: Settings | None,
+) -> None:
+    """Raise `OptionError` with the reason if options cannot go together."""
+    check_rate(name, rate)
+    if not spec.stream_key:
+        check_without_key(name, ordered)
+    check_order(ordered, name)
+    if ordered is not None and settings is not None:
+        raise OptionError(
+            "settings and ordered cannot go together: ordered splits the budget itself"
+        )
 
 
 def check_without_key(name: str, ordered: str | None) -> None:
