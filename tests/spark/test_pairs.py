@@ -43,6 +43,21 @@ def test_all_pairs(spark: SparkSession, relation: ss.Relation, tmp_path: Path) -
         assert str(raised.value).startswith("steps[1].enrich: ")
 
 
+def test_texts_that_are_alike_in_a_pipeline(
+    spark: SparkSession, relation: ss.Relation, tmp_path: Path
+) -> None:
+    names = pa.table({"id": [1, 2], "name": ["blue pencil", "ink"]})
+    built = ss.build_relation(names, tmp_path / "names.rel", key="id", partitions=1)
+    alike = {"similar": "text", "relation_column": "name", "by": "edit", "least": 0.8}
+    options = {"on": [], "columns": ["id"], "condition": ["r.id > 0", alike]}
+    pipeline = pipeline_of(built, tmp_path, options)
+    stream = from_arrow(spark, pa.table({"text": ["blue pencil!", "paper"]}))
+    found = {row.text: row.id for row in planned(pipeline, stream).collect()}
+    assert found == {"blue pencil!": 1, "paper": None}
+    with pytest.raises(PipelineError, match="least"):
+        pipeline_of(built, tmp_path, {"condition": {**alike, "least": 2}})
+
+
 def pipeline_of(relation: ss.Relation, folder: Path, options: dict[str, Any]) -> Pipeline:
     """Return a pipeline with one step; in a file a way to shed is a name."""
     if "shed" in options:

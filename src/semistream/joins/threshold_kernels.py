@@ -5,28 +5,18 @@ by count, the least first. A hit raises only `counts`: the heap has the counts a
 (`noted`), which are never too high, and is put in order when a least one is requested.
 """
 
-import numpy as np
-from numba import uint64
 
 from semistream.jit import njit
+from semistream.joins.front_kernels import set_of
 
 NOWHERE = -1  # in the table: no place
 EMPTY, HELD, FRESH = 0, 1, 2  # of a place: no row, a row, one that entered in this call
-_MIX = uint64(0xD6E8FEB86659FD93)
-_HALF = uint64(32)
-
-
-@njit(inline="always")
-def _slot_of(code, slot_count):
-    mixed = uint64(code) ^ (uint64(code) >> _HALF)
-    spread = (mixed * _MIX) >> _HALF
-    return np.int64((spread * uint64(slot_count)) >> _HALF)
 
 
 @njit(inline="always")
 def _find(code, codes, table):
     """Return the slot of the table that has the place of a code, or where it would be."""
-    slot = _slot_of(code, len(table))
+    slot = set_of(code, len(table))
     while table[slot] != NOWHERE and codes[table[slot]] != code:
         slot = slot + 1 if slot + 1 < len(table) else 0
     return slot
@@ -56,7 +46,7 @@ def _remove(code, codes, table):
         slot = slot + 1 if slot + 1 < len(table) else 0
         if table[slot] == NOWHERE:
             break
-        home = _slot_of(codes[table[slot]], len(table))
+        home = set_of(codes[table[slot]], len(table))
         # It may move if its own slot is not between the hole and where it is.
         between = hole < home <= slot if hole < slot else home > hole or home <= slot
         if not between:

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from semistream.advice.settings import ALIASES
+from semistream.conditions import condition as conditions
 from semistream.joins.registry import ALGORITHMS
 from semistream.pipeline.parts import Part
 
@@ -30,6 +32,32 @@ class RelationPlace(Part):
         return self
 
 
+class Similar(Part):
+    """A condition: two texts are alike; the arguments of ``ss.similar``."""
+
+    similar: str
+    """A text of the stream."""
+    relation_column: str | None = None
+    """The text of the relation; without it the one of the same name."""
+    by: Literal["jaccard", "edit"] = "jaccard"
+    least: float = Field(default=0.8, gt=0, le=1)
+
+    def as_condition(self) -> conditions.Similar:
+        """Return it as `join` takes it."""
+        return conditions.similar(self.similar, self.relation_column, by=self.by, least=self.least)
+
+
+Condition = str | Similar | list[str | Similar]
+
+
+def as_conditions(given: Condition | None) -> conditions.Conditions | None:
+    """Return the conditions of a step as `join` takes them."""
+    if given is None or isinstance(given, str):
+        return given
+    every = [given] if isinstance(given, Similar) else given
+    return [one if isinstance(one, str) else one.as_condition() for one in every]
+
+
 class JoinPart(Part):
     """What steps that join have in common."""
 
@@ -40,10 +68,11 @@ class JoinPart(Part):
     memory: int | str | None = None
     """The budget of this join; without it a share of the pipeline's."""
     memory_per_task: int | str | None = None
-    algorithm: Literal["auto", *ALGORITHMS] = "auto"  # type: ignore[valid-type]
+    algorithm: Literal["auto", *ALGORITHMS, *ALIASES] = "auto"  # type: ignore[valid-type]
     routing: Literal["auto", "local", "shuffle"] = "auto"
-    condition: str | list[str] | None = None
-    """What must hold beside equal keys, such as s.amount >= r.least."""
+    condition: Condition | None = None
+    """What must hold beside equal keys, such as s.amount >= r.least, or texts that are alike; of a
+    list all."""
 
 
 class Enrich(JoinPart):
@@ -56,7 +85,7 @@ class Enrich(JoinPart):
     valid_at: str | None = None
     ordered: Literal["stream", "key"] | None = None
     front_stage: bool = False
-    settings: dict[str, Any] | None = None
+    settings: dict[str, Any] | Literal["papers"] | None = None
     name: str | None = None
     """Of the metrics."""
     max_staleness: float | str | None = None
@@ -88,13 +117,13 @@ class StarJoin(Part):
     how: Literal["left", "inner", "semi", "anti"] = "left"
     columns: Names | None = None
     memory: int | str | None = None
-    algorithm: Literal["auto", *ALGORITHMS] = "auto"  # type: ignore[valid-type]
+    algorithm: Literal["auto", *ALGORITHMS, *ALIASES] = "auto"  # type: ignore[valid-type]
     routing: Literal["auto", "local", "shuffle"] = "auto"
     suffix: str | None = None
-    condition: str | list[str] | None = None
+    condition: Condition | None = None
     valid_at: str | None = None
     front_stage: bool = False
-    settings: dict[str, Any] | None = None
+    settings: dict[str, Any] | Literal["papers"] | None = None
     name: str | None = None
     max_staleness: float | str | None = None
     on_stale: Literal["warn", "stop"] = "warn"

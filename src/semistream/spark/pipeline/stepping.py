@@ -31,6 +31,7 @@ from semistream.pipeline.steps import (
     RelationPlace,
     StarJoin,
     Step,
+    as_conditions,
 )
 from semistream.relation.build import BuildOptions, build_snapshot
 from semistream.relation.relation import Relation
@@ -104,6 +105,7 @@ class Steps:
     def _options(self, part: JoinPart) -> dict[str, Any]:
         """Return the arguments that all joins have, as far as they were given."""
         given = {name: getattr(part, name) for name in _COMMON}
+        given["condition"] = as_conditions(part.condition)
         return {**given, "memory": self.pipeline.memory_of(part)}
 
     def _with_key(self, rows: DataFrame, on: Key | None, relation: Relation) -> DataFrame:
@@ -147,7 +149,9 @@ class Steps:
         joins = []
         for name, said in part.relations.items():
             relation = self.relation(name)
-            given = said.model_dump() if isinstance(said, StarJoin) else {"on": said}
+            given: dict[str, Any] = {"on": said}
+            if isinstance(said, StarJoin):
+                given = {**said.model_dump(), "condition": as_conditions(said.condition)}
             rows = self._with_key(rows, given["on"], relation)
             joins.append((relation, given))
         return enrich_star(
