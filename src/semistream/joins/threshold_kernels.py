@@ -5,7 +5,6 @@ by count, the least first. A hit raises only `counts`: the heap has the counts a
 (`noted`), which are never too high, and is put in order when a least one is requested.
 """
 
-
 from semistream.jit import njit
 from semistream.joins.front_kernels import set_of
 
