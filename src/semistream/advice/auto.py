@@ -334,21 +334,23 @@ class SelfTuningJoin:
             columns = read_columns(self._relation, self._spec)
             about = (self._reader, columns, self._budget_bytes, self._factors)
             self._tuner = Tuner(advisor, *about)
+        expected = self._expected_rows(source)
+        few = None if expected is None or rate is not None else self._tuner.for_few(expected)
+        if few is not None:
+            return few
         if self._tuner.model_bytes > self.ledger.available_bytes:
             self._drop_learned()
         reserved = self.ledger.reserve("cost model", self._tuner.model_bytes)
         try:
-            return self._known_or_best(self._tuner, source, rate)
+            return self._known_or_best(self._tuner, source, rate, expected)
         finally:
             reserved.release()
             if self._tuner.model_bytes:
                 return_freed_pages()  # the join that follows uses them
 
-    def _known_or_best(self, tuner: Tuner, source: SampledSource, rate: float | None) -> Chosen:
-        expected = self._expected_rows(source)
-        few = None if expected is None or rate is not None else tuner.for_few(expected)
-        if few is not None:
-            return few
+    def _known_or_best(
+        self, tuner: Tuner, source: SampledSource, rate: float | None, expected: int | None
+    ) -> Chosen:
         demand = tuner.demand(source.sample())
         key = (self._kind, self._factors, None if expected is None else expected.bit_length())
         known = self._history.choices.get(key)

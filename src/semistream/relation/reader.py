@@ -445,6 +445,6 @@ def _code_offsets(rows: NDArray[np.int64], hot_pages: int) -> NDArray[np.int64]:
     >>> _code_offsets(np.array([2, 5, 4]), 1).tolist()
     [72, 0, 40]
     """
-    rolled = np.roll(rows, -hot_pages)
-    offsets = (np.cumsum(rolled) - rolled) * CODE_BYTES
-    return np.roll(offsets, hot_pages)
+    rolled = np.roll(rows, -hot_pages) if hot_pages else rows
+    offsets: NDArray[np.int64] = (np.cumsum(rolled) - rolled) * CODE_BYTES
+    return np.roll(offsets, hot_pages) if hot_pages else offsets
