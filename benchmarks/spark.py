@@ -140,9 +140,7 @@ def _compare(
     if only_ours:
         joins = {name: join for name, join in joins.items() if not name.startswith("plain")}
     elif job.relation_rows <= _ROCKSDB_ROWS:
-        joins[ROCKSDB] = RocksJoin(
-            r, columns, r.folder / f"rocksdb{job.relation_rows}x{len(columns)}"
-        )
+        joins[ROCKSDB] = RocksJoin(r, columns, f"rocksdb{job.relation_rows}x{job.columns}")
     report = Report("spark", {"job": str(job), "budget_bytes": budget})
     plain = contestants_of(r, relation, columns, budget)["plain: batch broadcast, inner"]
     answers = {data: fingerprint(plain(data.all_batches())) for data in (long, short)}
