@@ -94,6 +94,32 @@ def plan_requests(pages, first, offsets, ends, unit_bytes, most_gap, room_bytes,
     return at, count
 
 
+@njit(cache=True)
+def pages_within(pages, first, offsets, ends, unit_bytes, unit_of_mapping, most_units):
+    """Return up to which page, from `first` on, a part lies in few units of a mapped file.
+
+    A unit is what a page fault can map at the most, aligned. Pages must not go back in the file;
+    the first page always is in view.
+    """
+    count = 0
+    last_unit = -1
+    at = first
+    while at < len(pages):
+        page = pages[at]
+        begin = offsets[page]
+        end = begin + (ends[page + 1] - ends[page]) * unit_bytes
+        first_unit = begin // unit_of_mapping
+        if first_unit < last_unit:
+            break
+        final_unit = max(first_unit, (end - 1) // unit_of_mapping)
+        count += final_unit - max(first_unit - 1, last_unit)
+        if count > most_units and at > first:
+            break
+        last_unit = final_unit
+        at += 1
+    return at
+
+
 @njit(cache=True, nogil=True)
 def read_requests(descriptor, requests, out):
     """Read all requests into a buffer; return the number of the first that failed, or -1.
@@ -130,6 +156,17 @@ def read_requests(descriptor, requests, out):
             if _read(descriptor, to, size, requests[0, i]) != size:
                 return i
     return -1
+
+
+@njit(cache=True)
+def are_cached(descriptor, offsets):
+    """Return whether the bytes at all offsets can be read without waiting for a device."""
+    byte = np.empty(1, np.uint8)
+    vector = np.empty(2, np.uint64)
+    for offset in offsets:
+        if _read_at_once(descriptor, byte.ctypes.data, 1, offset, vector) != 1:
+            return False
+    return True
 
 
 @njit(inline="always")
