@@ -39,11 +39,10 @@ from semistream.advice.ordered import check_order, make_ordered
 from semistream.advice.sampling import SampledSource
 from semistream.advice.settings import ALIASES, Settings, split_of
 from semistream.advice.tuner import Chosen, Tuner
-from semistream.advice.watch import Retune, Watch, has_moved
+from semistream.advice.watch import Retune, Watch
 from semistream.budget.rowsizes import Widths
 from semistream.budget.split import USUAL, Split
 from semistream.columns import plain_batch
-from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.frontstage import Learned
@@ -354,7 +353,7 @@ class SelfTuningJoin:
         demand = tuner.demand(source.sample())
         key = (self._kind, self._factors, None if expected is None else expected.bit_length())
         known = self._history.choices.get(key)
-        if known is not None and known.rate == rate and not _has_moved(known, demand):
+        if known is not None and known.rate == rate and known.fits(demand.skew):
             return known
         chosen = tuner.best(demand, rate, expected)
         self._history.choices.put(key, chosen)
@@ -396,7 +395,3 @@ class SelfTuningJoin:
         stream = (spec.stream_key, types, spec.condition)
         chosen_from = (self._budget_bytes, device and device.name, relation.reading.whole_pages)
         return about, stream, chosen_from
-
-
-def _has_moved(known: Chosen, demand: Demand) -> bool:
-    return known.demand is None or has_moved(known.demand, demand)
