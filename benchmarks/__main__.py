@@ -6,9 +6,21 @@ import subprocess
 import sys
 
 USUAL = ("engine", "microbatch", "devices", "admission", "spark", "build", "memory")
-# Only if named: `sql` starts database servers, the grid takes hours, `latency` waits for minutes,
-# `cold` needs root, and `picture` draws the README's.
-BENCHMARKS = (*USUAL, "star", "sql", "latency", "phases", "grid", "cold", "picture")
+# Only if named: `options` and `cachepolicy` compare a join with itself, `sql` starts database
+# servers, the grid takes hours, `latency` waits for minutes, `cold` needs root, and `picture` draws
+# the README's.
+BENCHMARKS = (
+    *USUAL,
+    "options",
+    "cachepolicy",
+    "star",
+    "sql",
+    "latency",
+    "phases",
+    "grid",
+    "cold",
+    "picture",
+)
 
 
 def main() -> int:

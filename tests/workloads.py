@@ -181,7 +181,7 @@ def run(operator: Any, batches: Any) -> pa.Table | None:
 
 
 def check_against_oracle(
-    workload: Workload, relation: ss.Relation, algorithm: str, memory: int | str
+    workload: Workload, relation: ss.Relation, algorithm: str, memory: int | str, **options: Any
 ) -> Any:
     """Join, compare with the oracle, and return the operator that ran."""
     stream, _ = workload.tables()
@@ -193,6 +193,7 @@ def check_against_oracle(
         memory=memory,
         algorithm=algorithm,
         condition=workload.condition,
+        **options,
     )
     expected = workload.joined()
     if operator is None:

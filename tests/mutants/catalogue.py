@@ -67,9 +67,9 @@ MUTANTS = (
     ),
     Mutant(
         "a code that another key has is observed as missing",
-        "joins/emission.py",
-        "|= kernels.SHARES_CODE",
-        "|= 0",
+        "joins/kernels.py",
+        "else np.uint8(SHARES_CODE)",
+        "else np.uint8(0)",
         ("tests/unit/joins/test_frontstage.py::test_a_key_that_shares_its_code_with_another",),
     ),
     Mutant(
@@ -761,9 +761,44 @@ MUTANTS = (
     Mutant(
         "ordered output: rows whose turn it is leave as they came",
         "joins/ordering.py",
-        "pa.array(order[first : first + _MOST_ROWS])",
-        "pa.array(np.sort(order)[first : first + _MOST_ROWS])",
+        "self._rows(order[first : first + _MOST_ROWS])",
+        "self._rows(np.sort(order)[first : first + _MOST_ROWS])",
         ("tests/contract/test_order.py::test_the_order_of_the_stream[hybridjoin]",),
+    ),
+    Mutant(
+        "surrogate keys: after a conflict the same keys are numbered, not looked up again",
+        "spark/surrogates.py",
+        "        new = lacking(current)",
+        "        new = new if attempt else lacking(current)",
+        ("tests/spark/test_surrogates.py::test_several_writers_at_once",),
+    ),
+    Mutant(
+        "the paper's cache policy: any row leaves, not the least frequent",
+        "joins/threshold_kernels.py",
+        "while noted[place] != counts[place]:",
+        "while False:",
+        ("tests/unit/joins/test_thresholdcache.py::test_the_least_frequent_leaves[False]",),
+    ),
+    Mutant(
+        "the paper's cache policy: rows are lost behind one that has left",
+        "joins/threshold_kernels.py",
+        "if not between:",
+        "if False:",
+        ("tests/unit/joins/test_thresholdcache.py::test_all_that_stays_is_found",),
+    ),
+    Mutant(
+        "the paper's cache policy: the threshold never rises",
+        "joins/thresholdcache.py",
+        "self.threshold += 1",
+        "pass",
+        ("tests/unit/joins/test_thresholdcache.py::test_the_threshold_adapts",),
+    ),
+    Mutant(
+        "the paper's cache policy: a key of several rows is cached with one of them",
+        "joins/thresholdcache.py",
+        "if not self._is_unique:",
+        "if False:",
+        ("tests/contract/test_cache_policy.py::test_oracle_when_memory_is_short[chybridjoin]",),
     ),
     # relations that change
     Mutant(

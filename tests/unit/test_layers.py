@@ -27,7 +27,7 @@ embedded     the join without Spark             all below but lab/ workload/
 lab/         the papers' figures                all below
 advice/      calibration, choice, explain       all below
 joins/       the operators                      budget/ spec conditions/ relation/
-cost/        predictions                        budget/
+cost/        predictions                        budget/ conditions/
 budget/      sizes, splits, settings            spec relation/
 spec         a join, with all names resolved    conditions/ relation/
 conditions/  what must hold beside equal keys   -

@@ -44,6 +44,7 @@ from semistream.budget.rowsizes import Widths
 from semistream.budget.split import USUAL, Split
 from semistream.columns import plain_batch
 from semistream.cost.factors import CostFactors
+from semistream.cost.options import condition_s, with_tuple_cost
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.frontstage import Learned
 from semistream.joins.keptfront import KeptFront
@@ -97,10 +98,9 @@ def make_join(
         raise OptionError(
             f"algorithm must be one of {', '.join(known)}; got {name!r}.{did_you_mean(name, known)}"
         )
-    check_rate(name, rate)
+    check_options(name, spec, ordered=ordered, rate=rate, settings=settings)
     requested = split_of(settings, name, relation, budget_bytes)
     if not spec.stream_key:
-        check_without_key(name, ordered)
         return ThetaJoin(JoinTask(relation, spec, budget_bytes, partition, requested))
 
     def make(name: str, spec: JoinSpec, budget_bytes: int, split: Split = USUAL) -> Operator:
@@ -110,16 +110,30 @@ def make_join(
         expected = (factors, rate, stream_rows)
         return SelfTuningJoin(*about, *expected, front=front, history=history)
 
-    check_order(ordered, name)
     if ordered is None:
         return make(name, spec, budget_bytes, requested)
-    if settings is not None:
-        raise OptionError(
-            "settings and ordered cannot go together: ordered splits the budget itself"
-        )
     is_long = stream_rows is not None and stream_rows >= relation.row_count
     chosen = [name] if name != AUTO else [RESIDENT, LOOK_UP] if is_long else [LOOK_UP]
     return make_ordered(chosen, relation, spec, budget_bytes, make)
+
+
+def check_options(
+    name: str,
+    spec: JoinSpec,
+    *,
+    ordered: str | None,
+    rate: float | None,
+    settings: Settings | None,
+) -> None:
+    """Raise `OptionError` with the reason if options cannot go together."""
+    check_rate(name, rate)
+    if not spec.stream_key:
+        check_without_key(name, ordered)
+    check_order(ordered, name)
+    if ordered is not None and settings is not None:
+        raise OptionError(
+            "settings and ordered cannot go together: ordered splits the budget itself"
+        )
 
 
 def check_without_key(name: str, ordered: str | None) -> None:
@@ -331,7 +345,9 @@ class SelfTuningJoin:
             self._factors = factors_for(self._relation, self._spec)
         if self._tuner is None:
             columns = read_columns(self._relation, self._spec)
-            about = (self._reader, columns, self._budget_bytes, self._factors)
+            checked_s = condition_s(self._spec.condition, self._reader.rows_per_key)
+            factors = with_tuple_cost(self._factors, checked_s)
+            about = (self._reader, columns, self._budget_bytes, factors)
             self._tuner = Tuner(advisor, *about)
         expected = self._expected_rows(source)
         few = None if expected is None or rate is not None else self._tuner.for_few(expected)

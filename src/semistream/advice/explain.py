@@ -249,10 +249,12 @@ def explain(
         calibration=calibration,
     )
     budget_bytes = parse_budget(memory, relation.size_bytes)
-    explained = _Explainer(asked).explain(budget_bytes, rate, batch)
+    explainer = _Explainer(asked)
+    explained = explainer.explain(budget_bytes, rate, batch)
     rates = {row.algorithm: row.tuples_per_s for row in explained.ranking}
     about = (relation, asked.spec, budget_bytes, rates, explained.algorithm, rate)
-    return replace(explained, options=option_costs(Asked(ordered, shed), *about))
+    costs = option_costs(Asked(ordered, shed), *about, explainer.rate_within)
+    return replace(explained, options=costs)
 
 
 class _Explainer:
@@ -262,6 +264,11 @@ class _Explainer:
         self._relation, self._calibration = asked.relation, asked.calibration
         self._advisor = asked.advisor()
         self._conditions, self._skew_from = asked.conditions()
+
+    def rate_within(self, name: str, budget_bytes: int) -> float:
+        """Return the predicted rate of an algorithm in a budget."""
+        (option,) = self._advisor.rank(budget_bytes, self._conditions, [name])
+        return option.rate
 
     def explain(self, budget: int, rate: float | None, batch_rows: int | None) -> Explanation:
         relation, conditions = self._relation, self._conditions

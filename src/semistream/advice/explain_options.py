@@ -1,13 +1,14 @@
 """What the options of a join cost, for `explain`: conditions, versions, order, shedding."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from semistream.advice.choice import LOOK_UP, RESIDENT
 from semistream.advice.explain_text import rate_text
 from semistream.advice.ordered import check_order, waiting_bytes
 from semistream.advice.shed import beside_bytes, check_shed
-from semistream.cost.options import ORDERED_SHARE, WEIGHT_BYTES, kept_share, with_condition
+from semistream.cost.options import ORDERED_S, WEIGHT_BYTES, condition_s, kept_share, slowed
+from semistream.errors import BudgetError
 from semistream.joins.shedding import Shedding, shedding_of
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec
@@ -40,15 +41,21 @@ def option_costs(
     rates: Mapping[str, float],
     chosen: str,
     arrivals: float | None,
+    rate_within: Callable[[str, int], float],
 ) -> tuple[OptionCost, ...]:
-    """Return what each option costs, one after the other; `rates` are those without any."""
+    """Return what each option costs, one after the other.
+
+    `rates` are those without any, and `rate_within` is that of an algorithm in another budget.
+    """
     check_order(asked.ordered, chosen)
     found: list[OptionCost] = []
     rate = rates[chosen]
+    checked_s = 0.0
     if spec.condition is not None:
         keys = sum(partition.distinct_codes for partition in relation.manifest.partitions)
         pairs = relation.row_count / max(1, keys)
-        slower = with_condition(rate, pairs)
+        checked_s = condition_s(spec.condition, pairs)
+        slower = slowed(rate, checked_s)
         columns = ", ".join(spec.condition.columns_of("relation"))
         said = (
             f"The condition reads {columns or 'no column'} of the relation, which the rates above "
@@ -59,12 +66,16 @@ def option_costs(
         rate = slower
     if asked.ordered is not None:
         name = RESIDENT if chosen == RESIDENT else LOOK_UP
-        before, factor = rates.get(name, rate), rate / rates[chosen]
-        rate = before * factor * ORDERED_SHARE
         size = waiting_bytes(name, relation, spec, budget_bytes)
+        try:
+            beside = rates[name] if name == RESIDENT else rate_within(name, budget_bytes - size)
+            rate = slowed(beside, checked_s + ORDERED_S)
+            share = f"about {rate_text(rate)} tuples/s"
+        except BudgetError:
+            rate, share = 0.0, "this budget is too small for it"
         said = (
             f"Ordered output runs {name}, and {format_bytes(size)} of the memory are for rows that "
-            f"wait for their turn: about {rate_text(rate)} tuples/s."
+            f"wait for their turn: {share}."
         )
         found.append(OptionCost("ordered", rate, size, said))
     shed = shedding_of(asked.shed)

@@ -18,7 +18,7 @@ from semistream.advice.choice import LOOK_UP, RESIDENT
 from semistream.budget.split import Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.errors import BudgetError, OptionError, did_you_mean
-from semistream.joins.ordering import ORDER_COLUMN, WaitingRows
+from semistream.joins.ordering import ORDER_COLUMN, WaitingRows, waiting_row_bytes
 from semistream.joins.protocols import Operator
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.telemetry import Telemetry
@@ -29,16 +29,22 @@ from semistream.spec import JoinSpec
 ORDERS = ("stream", "key")
 # Of a join's budget the window has about this share. What its rows take must fit, and as much again
 # if other tuples are resolved meanwhile.
-_WINDOW_SHARE = 0.6
-_ROOM = {RESIDENT: 0.1, LOOK_UP: 2.6}
-_USUAL_ROOM = 4.0
-_FILLED = 0.4  # the part of the room that the rows of one window may take
+_WINDOW_SHARE = {LOOK_UP: 0.84}
+_USUAL_WINDOW_SHARE = 0.6
+_ROOM = {RESIDENT: 0.1, LOOK_UP: 1.05}
+_USUAL_ROOM = 2.6
+# The part of the room that the rows of one window may take: where a key has several rows, those
+# that are requested may have more than the average.
+_FILLED_BY_UNIQUE, _FILLED = 0.95, 0.5
 _MOST_SHARE = 0.85  # of the budget, for rows that wait
 _NUMBER_BYTES = 8
 _SLOT_BYTES, _REQUEST_BYTES = 17, 97  # of a tuple in the window, without its row; of one looked up
 _TEXT_BYTES = 32  # of values whose width is not known yet
 _LEAST_BYTES = 256 << 10
-_SLICE_ROWS = 16_384  # of the stream, after which it is looked whether there is room
+_VARIABLE_COPIES = 2.5  # of values whose width varies: two, and a quarter of them for wider ones
+# Rows of the stream after which it is looked whether there is room: at most this many, or this part
+# of those that have room together.
+_SLICE_ROWS, _SLICE_SHARE = 65_536, 1 / 4
 
 # Makes the named join of a spec within a budget that is split like this.
 MakeJoin = Callable[[str, JoinSpec, int, Split], Operator]
@@ -80,11 +86,12 @@ class OrderedJoin:
         self._spec = _numbered_spec(spec)
         self._waiting_bytes = waiting_bytes(name, relation, spec, budget_bytes)
         self._budget_bytes = budget_bytes
-        self._rows = WaitingRows(self._waiting_bytes, len(spec.stream_schema))
+        self._rows = WaitingRows(self._waiting_bytes, spec.output_schema, len(spec.stream_schema))
         self._issued = 0  # stream rows that the join was given
         # Stream rows whose joined rows have room together, by their average size.
-        filled = int(_FILLED * self._waiting_bytes)
-        self._fitting = max(1, filled // _joined_bytes(relation, self._spec))
+        filled = _FILLED_BY_UNIQUE if _rows_per_key(relation) == 1 else _FILLED
+        joined_bytes = _joined_bytes(relation, spec)
+        self._fitting = max(1, int(filled * self._waiting_bytes / joined_bytes))
         self._spec = replace(self._spec, resolved=self._rows.resolved)
         try:
             join_bytes = max(1, budget_bytes - self._waiting_bytes)
@@ -134,7 +141,7 @@ class OrderedJoin:
     def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the stream with its numbers; an empty batch where there is no room for more."""
         for batch in batches:
-            slice_rows = min(_SLICE_ROWS, self._fitting)
+            slice_rows = max(1, min(_SLICE_ROWS, int(_SLICE_SHARE * self._fitting)))
             for first in range(0, max(1, batch.num_rows), slice_rows):
                 some = batch[first : first + slice_rows]
                 while self._rows.is_short_of_room and self._rows.resolved.upto < self._issued:
@@ -167,10 +174,11 @@ def _numbered_spec(spec: JoinSpec) -> JoinSpec:
 def _waiting_share(name: str, relation: Relation, spec: JoinSpec) -> float:
     """Return the share of the budget for rows that wait for their turn."""
     stream_bytes = sum(_value_bytes(field) for field in spec.stream_schema)
-    joined_bytes = _NUMBER_BYTES + _joined_bytes(relation, spec)
     slot_bytes = _REQUEST_BYTES if name == LOOK_UP else _SLOT_BYTES
     tuple_bytes = _NUMBER_BYTES + slot_bytes + stream_bytes
-    ratio = _ROOM.get(name, _USUAL_ROOM) * _WINDOW_SHARE * joined_bytes / tuple_bytes
+    window_share = _WINDOW_SHARE.get(name, _USUAL_WINDOW_SHARE)
+    joined_bytes = _joined_bytes(relation, spec)
+    ratio = _ROOM.get(name, _USUAL_ROOM) * window_share * joined_bytes / tuple_bytes
     return min(_MOST_SHARE, ratio / (1 + ratio))
 
 
@@ -179,15 +187,23 @@ def waiting_bytes(name: str, relation: Relation, spec: JoinSpec, budget_bytes: i
     return max(_LEAST_BYTES, int(budget_bytes * _waiting_share(name, relation, spec)))
 
 
-def _joined_bytes(relation: Relation, spec: JoinSpec) -> int:
+def _joined_bytes(relation: Relation, spec: JoinSpec) -> float:
     """Return the size of a tuple's joined rows, as far as it is known before the stream begins."""
-    added = [relation.schema.field(name) for name in spec.columns]
-    added_bytes = sum(map(_value_bytes, added))
-    if any(encoding_of(field.type) is not Encoding.FIXED for field in added):
+    stream, added = (
+        [field for field in fields if encoding_of(field.type) is not Encoding.FIXED]
+        for fields in (spec.stream_schema, [relation.schema.field(name) for name in spec.columns])
+    )
+    added_bytes = _TEXT_BYTES * len(added)
+    if added:
         added_bytes = max(added_bytes, relation.size_bytes // max(1, relation.row_count))
-    row_bytes = sum(map(_value_bytes, spec.stream_schema)) + added_bytes
+    variable_bytes = _TEXT_BYTES * len(stream) + added_bytes
+    row_bytes = waiting_row_bytes(spec.output_schema) + _VARIABLE_COPIES * variable_bytes
+    return row_bytes * _rows_per_key(relation)
+
+
+def _rows_per_key(relation: Relation) -> float:
     keys = sum(partition.distinct_codes for partition in relation.manifest.partitions)
-    return int(row_bytes * max(1.0, relation.row_count / max(1, keys)))
+    return max(1.0, relation.row_count / max(1, keys))
 
 
 def _value_bytes(field: pa.Field) -> int:

@@ -4,6 +4,8 @@
 `disk_buffer`       size of the pages of R that are read together (b), a size in bytes or ``"1MB"``;
                     it is rounded to whole pages, one at least
 `front_stage`       size of the front stage, for algorithms that have one
+`cache_policy`      of the front stage: ``"competing"``, a row must be more frequent than one it
+                    replaces, or ``"paper"``, one threshold and the least count of all
 `parts`             of the disk buffer of ``xhybridjoin``: ``"tuned"``, or ``"equal"``, as many
                     pinned pages as others; ``algorithm="xhybridjoin-untuned"`` stands for that
 `pinned_pages`      pages of R that stay in memory (l), for ``xhybridjoin``
@@ -29,6 +31,7 @@ from semistream.units import parse_bytes
 Settings: TypeAlias = Mapping[str, int | str] | str
 PAPERS = {"disk_buffer": "0.93MB"}
 _CHECKED: dict[str, Callable[[str], bool]] = {
+    "cache_policy": lambda name: ALGORITHMS[name].has_front,
     "disk_buffer": lambda name: name in RULES,
     "front_stage": lambda name: ALGORITHMS[name].has_front,
     "next_page": lambda name: "hybridjoin" in name,
@@ -38,6 +41,7 @@ _CHECKED: dict[str, Callable[[str], bool]] = {
 }
 # Settings that are no sizes, and what they can be.
 _NAMES: dict[str, tuple[str, ...]] = {
+    "cache_policy": ("competing", "paper"),
     "next_page": ("urgent", "oldest"),
     "parts": ("tuned", "equal"),
 }
@@ -112,6 +116,7 @@ def split_of(
         front_bytes=sizes.get("front_stage"),
         pinned_pages=sizes.get("pinned_pages"),
         tuples_per_read=sizes.get("tuples_per_read"),
+        paper_cache=named.get("cache_policy") == "paper",
         equal_parts=named.get("parts") == "equal",
         oldest_picks=None if "next_page" not in named else named["next_page"] == "oldest",
     )

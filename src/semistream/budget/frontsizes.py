@@ -17,6 +17,11 @@ PLACES_PER_ADMISSION = 64  # no more than this part of the cache is replaced at 
 # Its part of a line, and for each admission a candidate, its place, and the rows that are evicted.
 _ENTRY_BYTES = 64 / WAYS + 4 * (2 + MOST_ROWS_PER_KEY) / PLACES_PER_ADMISSION
 _LEAST_SETS = PLACES_PER_ADMISSION
+# The paper's cache policy (`joins/thresholdcache.py`): slots of its hash table, and what it has of
+# a row: code, count, the recorder's order and noted count, state, slots, and for each admission a
+# candidate, its place, and the row that is evicted.
+SLOTS_PER_ROW = 1.5
+_RECORDED_BYTES = 8 + 4 + 4 + 4 + 1 + 4 * SLOTS_PER_ROW + 3 * 4 / PLACES_PER_ADMISSION
 _BYTES_PER_PAGE = 4 + 4 + 1 + 4 + 8  # demand, place, whether chosen, a score, and their order
 _BYTES_PER_PLACE = 8 + 8 + 1
 
@@ -63,6 +68,13 @@ def set_count(columns: CachedColumns, budget_bytes: int) -> int:
     spare = budget_bytes - base_bytes(columns.schema)
     sets = int(spare / (WAYS * columns.entry_bytes)) - 1  # one to align
     return sets if sets >= _LEAST_SETS else 0
+
+
+def recorded_rows(columns: CachedColumns, budget_bytes: int) -> int:
+    """Return how many rows a front stage of this size has with the paper's cache policy."""
+    spare = budget_bytes - base_bytes(columns.schema) - 8 * PLACES_PER_ADMISSION
+    rows = int(spare / (_RECORDED_BYTES + row_bytes(columns.schema, columns.value_bytes)))
+    return rows if rows >= WAYS * _LEAST_SETS else 0
 
 
 def pinned_part_bytes(reader: PageReader, columns: Sequence[str], places: int) -> int:

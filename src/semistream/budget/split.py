@@ -36,6 +36,7 @@ class Split:
     # HYBRIDJOIN reads the pages of the oldest tuple, as in its paper, or the most urgent ones; None
     # is as usual: the most urgent ones, with pinned pages those of the oldest.
     oldest_picks: bool | None = None
+    paper_cache: bool = False  # the front stage admits and evicts as in its paper
     equal_parts: bool = False  # of X-HYBRIDJOIN's disk buffer: as many pinned pages as others
 
 

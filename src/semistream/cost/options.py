@@ -1,21 +1,56 @@
 """What the options of a join cost, beside what its algorithm does.
 
-They are factors of a common machine, measured by the CPU time of a join in memory and by that of
-look-ups (`docs/decisions.md`); they are not calibrated.
+They are factors of a common machine, measured by CPU time (``make bench ARGS=options``); they are
+not calibrated.
 """
 
-CONDITION_S = 50e-9  # to check a pair of rows, beside equal keys
-ORDERED_SHARE = 0.8  # of the rate that look-ups have, if rows leave in the order of the stream
+from dataclasses import replace
+
+from semistream.conditions.condition import BoundCondition, Likeness
+from semistream.cost.factors import CostFactors, FrontCosts, StepCosts
+
+PREDICATE_S = 25e-9  # to look at a pair of rows by a predicate
+LIKENESS_S = 0.8e-6  # to say how alike two texts are
+ORDERED_S = 60e-9  # to let a joined row wait, and to put it in order
 WEIGHT_BYTES = 8  # of a tuple that may be shed
 
 
-def with_condition(rate: float, pairs_per_tuple: float) -> float:
-    """Return the rate of a join that checks a condition on each pair.
+def condition_s(condition: BoundCondition | None, pairs_per_tuple: float) -> float:
+    """Return what it costs to check a condition, for each tuple; nothing without one."""
+    if condition is None:
+        return 0.0
+    likenesses = sum(isinstance(predicate, Likeness) for predicate in condition.predicates)
+    others = len(condition.predicates) - likenesses
+    return pairs_per_tuple * (PREDICATE_S * others + LIKENESS_S * likenesses)
 
-    >>> round(with_condition(1e6, 1.0))
+
+def with_tuple_cost(factors: CostFactors, tuple_s: float) -> CostFactors:
+    """Return the factors of a join that takes this much longer for each tuple with a match."""
+
+    def steps(points: tuple[StepCosts, ...]) -> tuple[StepCosts, ...]:
+        return tuple(replace(step, output_s=step.output_s + tuple_s) for step in points)
+
+    def hits(points: tuple[FrontCosts, ...]) -> tuple[FrontCosts, ...]:
+        return tuple(replace(cost, hit_s=cost.hit_s + tuple_s) for cost in points)
+
+    return replace(
+        factors,
+        scan=steps(factors.scan),
+        index=steps(factors.index),
+        look_up=steps(factors.look_up),
+        front=hits(factors.front),
+        pinned=hits(factors.pinned),
+        resident_s=factors.resident_s + tuple_s,
+    )
+
+
+def slowed(rate: float, tuple_s: float) -> float:
+    """Return the rate of a join that takes this much longer for each tuple.
+
+    >>> round(slowed(1e6, 50e-9))
     952381
     """
-    return 1 / (1 / rate + CONDITION_S * pairs_per_tuple)
+    return 1 / (1 / rate + tuple_s)
 
 
 def kept_share(rate: float, served: float) -> float:

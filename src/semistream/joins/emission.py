@@ -132,8 +132,10 @@ class Emission:
         if self._compares_keys:
             same = self._same_keys(columns, slots, tuples)
             if not same.all():
-                rows, slots = rows[same], _keep_pairs(same, columns, slots, tuples)
-                sizes = None if sizes is None else sizes[same]
+                which, slots = kernels.keep_pairs(same, tuples.matched, slots)
+                rows = rows[which]
+                _keep(which, columns)
+                sizes = None if sizes is None else sizes[which]
         if observe is not None:
             observe(rows, slots, columns, sizes)
         looked_at: dict[int, pa.Array] = {}  # stream columns that are gathered already, by index
@@ -141,8 +143,8 @@ class Emission:
             looked_at = self._condition.gather(slots, tuples)
             held = self._condition.holds(columns, looked_at, len(slots))
             if not held.all():
-                slots = _keep_pairs(held, columns, slots, tuples)
-                which = np.flatnonzero(held)
+                which, slots = kernels.keep_pairs(held, tuples.matched, slots)
+                _keep(which, columns)
                 looked_at = {i: take_rows(array, which) for i, array in looked_at.items()}
         self._telemetry.matched_pairs += len(slots)
         if self._spec.how == "semi":
@@ -181,15 +183,7 @@ class Emission:
             return_freed_pages()
 
 
-def _keep_pairs(
-    kept: NDArray[np.bool_], columns: list[pa.Array], slots: Slots, tuples: StreamSide
-) -> Slots:
-    """Drop the other pairs of a piece: R's columns are replaced, and the slots that stay returned.
-
-    Of the other tuples it is noted that R has a row with their code.
-    """
-    tuples.matched[slots[~kept]] |= kernels.SHARES_CODE
-    which = np.flatnonzero(kept)
+def _keep(which: NDArray[np.int32], columns: list[pa.Array]) -> None:
+    """Drop the other rows of R's columns."""
     for i in range(len(columns)):  # one by one, so that few are there twice
         columns[i] = take_rows(columns[i], which)
-    return slots[kept]

@@ -72,7 +72,7 @@ _WEIGHT = 0.25  # of a cycle in the usual ratio
 _CYCLES_BY_CHANCE = 3
 _TAKEN_OVER = 256  # rows that are taken over at a time
 _SAVED_WITHOUT_ROWS = 2  # arrays that are saved of a cache that rests
-_MOST_COPIES = 8  # a key whose rows are larger than this many copies is not cached
+MOST_COPIES = 8  # a key whose rows are larger than this many copies is not cached
 
 
 class TupleCache:
@@ -315,21 +315,11 @@ class TupleCache:
         fetch: Callable[[slice], list[pa.Array]],
     ) -> None:
         """Put rows into the cache, a copy of a few at a time; those of a key stay together."""
-        if sizes is None:
-            self._store(places, fetch(slice(0, len(candidates))))
-            return
-        firsts = np.append(np.flatnonzero(np.diff(candidates, prepend=-1)), len(candidates))
-        before = np.append(0, np.cumsum(sizes))[firsts]  # bytes of all keys before each
-        key = 0
-        while key < len(firsts) - 1:
-            within = int(np.searchsorted(before, before[key] + self._most_copied_bytes, "right"))
-            end = max(key + 1, within - 1)
-            some = slice(int(firsts[key]), int(firsts[end]))
-            if before[end] - before[key] > _MOST_COPIES * self._most_copied_bytes:
+        for some, size_bytes in pieces_of_rows(candidates, sizes, self._most_copied_bytes):
+            if size_bytes > MOST_COPIES * self._most_copied_bytes:
                 self._evict(places[some])  # a row this wide would take the place of too many
             else:
                 self._store(places[some], fetch(some))
-            key = end
 
     def _evict(self, places: NDArray[np.int32]) -> None:
         kernels.evict(places, self._table, self._state, self._occupied, self._strangers)
@@ -349,6 +339,26 @@ class TupleCache:
         ways = WAYS
         ours, theirs = self._table[place // ways], self._table[other // ways]
         return bool(ours[place % ways] == theirs[other % ways])
+
+
+def pieces_of_rows(
+    candidates: NDArray[np.int64], sizes: NDArray[np.int64] | None, most_bytes: int
+) -> Iterator[tuple[slice, int]]:
+    """Yield pieces of candidates of at most `most_bytes`, or of one key, and their size in bytes.
+
+    Equal candidates are the rows of one key, which stay together.
+    """
+    if sizes is None:
+        yield slice(0, len(candidates)), 0
+        return
+    firsts = np.append(np.flatnonzero(np.diff(candidates, prepend=-1)), len(candidates))
+    before = np.append(0, np.cumsum(sizes))[firsts]  # bytes of all keys before each
+    key = 0
+    while key < len(firsts) - 1:
+        within = int(np.searchsorted(before, before[key] + most_bytes, "right"))
+        end = max(key + 1, within - 1)
+        yield slice(int(firsts[key]), int(firsts[end])), int(before[end] - before[key])
+        key = end
 
 
 @dataclass(slots=True)

@@ -301,3 +301,21 @@ def first_matches(matched, slots):
             matched[slots[i]] |= MATCHED
             first[i] = True
     return first
+
+
+@njit(cache=True)
+def keep_pairs(kept, matched, slots):
+    """Return which pairs are kept, and their slots; of the other tuples note that R has their code.
+
+    Without branches: whether a pair is kept cannot be predicted.
+    """
+    which = np.empty(len(slots), np.int32)
+    kept_slots = np.empty_like(slots)
+    count = 0
+    for i in range(len(slots)):
+        slot = slots[i]
+        matched[slot] |= np.uint8(0) if kept[i] else np.uint8(SHARES_CODE)
+        which[count] = i
+        kept_slots[count] = slot
+        count += kept[i]
+    return which[:count], kept_slots[:count]

@@ -101,7 +101,7 @@ class _NullTracker:
         self._validity = np.ones(capacity if field.nullable else 0, np.uint8)
         self._seen = False
 
-    def put(self, slots: Slots, validity: NDArray[np.uint8] | None) -> None:
+    def put(self, slots: Slots | slice, validity: NDArray[np.uint8] | None) -> None:
         if validity is not None:
             self._seen = True
         if self._seen:
@@ -142,7 +142,7 @@ class FixedStore:
         """All fit: slots are the only limit."""
         return len(column)
 
-    def put(self, slots: Slots, column: pa.Array) -> None:
+    def put(self, slots: Slots | slice, column: pa.Array) -> None:
         """Store values at free slots."""
         values, validity = split_fixed(column)
         self._values[slots] = values

@@ -48,6 +48,7 @@ from semistream.joins.rows import Slots
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Routing, StreamBuffer
 from semistream.joins.telemetry import Telemetry
+from semistream.joins.thresholdcache import ThresholdCache
 from semistream.memory import MemoryLedger, Reservation
 from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
@@ -289,18 +290,21 @@ class WindowedJoin(StreamJoin):
 
         One that outlives the join is not counted here.
         """
-        if self._make_front is not None and self._kept_front is not None:
+        make_front = self._make_front
+        if make_front is not None and self._split.paper_cache:
+            make_front = ThresholdCache.for_budget
+        elif make_front is not None and self._kept_front is not None:
             self._front = self._use_kept_front()
             if self._front is not None:
                 return 0
         size_bytes = self._rules.front_bytes(sizes, self._budget_bytes, self._split)
-        if self._make_front is None or not size_bytes:
+        if make_front is None or not size_bytes:
             return 0
         if self._learned is not None and size_bytes > self.ledger.available_bytes:
             self._learned.release()  # there is no room for both
         reserved = self._reserve("front stage", size_bytes)
         about = (self._reader, self._read_columns, size_bytes, self.telemetry)
-        self._front = self._make_front(*about)
+        self._front = make_front(*about)
         if self._front is None:
             reserved.release()
             return 0

@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
-from semistream.advice.auto import AUTO, check_rate
+from semistream.advice.auto import AUTO, check_options
 from semistream.advice.settings import Settings, named_algorithm, split_of
 from semistream.advice.shed import check_shed, weighted_spec
 from semistream.conditions.condition import Conditions
@@ -149,6 +149,8 @@ def enrich(
     algorithm, settings = named_algorithm(algorithm, front_stage, settings)
     routing = routing_for_order(ordered, routing, algorithm)
     cores, shedding = Cores.of(session), shedding_of(shed)
+    own_rate = rate if shedding is None else None  # of the join: what is shed does not reach it
+    check_options(algorithm, spec, ordered=ordered, rate=own_rate, settings=settings)
     if shedding is not None:
         check_shed(shedding, algorithm, spec, rate)
         check_aside(shedding)
@@ -163,7 +165,6 @@ def enrich(
         about_shed = (shedding, rate, served, name, reason)
         thinned = thin(stream, relation, spec, *about_shed)
         stream, rate = thinned.kept, None
-    check_rate(algorithm, rate)
     schema = joined_schema(stream, added_fields(spec), case_sensitive)
     share = None if rate is None else rate / route.tasks
     is_plain = ordered is None and settings is None and bool(spec.stream_key)

@@ -16,7 +16,7 @@ Memory: the driver holds the new keys of one micro-batch.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,18 +72,25 @@ def surrogate_key(
     keys = sound.select(*keyed, *(column(n) for n in columns if n not in opened.key))
     keys = keys.dropna(subset=list(opened.key)).dropDuplicates(list(opened.key)).persist()
     try:
-        current = _with_new_keys(keys, opened.location, to, options)
+        current = number_new_keys(
+            opened.location,
+            to,
+            lambda snapshot: enrich(keys, snapshot, how="anti", **options).toArrow(),
+        )
     finally:
         keys.unpersist()
     return enrich(rows, current, on=on, columns=[to], reason=reason, **options)
 
 
-def _with_new_keys(keys: DataFrame, location: str, to: str, options: dict[str, Any]) -> Relation:
-    """Number the keys that R lacks; return R at the snapshot that has them all."""
+def number_new_keys(location: str, to: str, lacking: Callable[[Relation], pa.Table]) -> Relation:
+    """Number the keys that R lacks; return R at the snapshot that has them all.
+
+    `lacking` returns the keys that a snapshot does not have, each once.
+    """
     for attempt in range(_ATTEMPTS):
         snapshot = Relation.open(location).snapshot
         current = Relation.open(location, snapshot)  # fixed: what a micro-batch has pinned is older
-        new = enrich(keys, current, how="anti", **options).toArrow()
+        new = lacking(current)
         if not new.num_rows:
             return current
         try:

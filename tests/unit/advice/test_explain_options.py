@@ -1,6 +1,7 @@
 """What `explain` says of conditions, versions, ordered output and shedding."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,19 +24,26 @@ def relation(tmp_path_factory: pytest.TempPathFactory) -> ss.Relation:
 
 
 def test_each_option_has_its_cost(relation: ss.Relation) -> None:
-    asked = {"memory": "200KB", "sample": SAMPLE, "columns": ["v"]}
+    asked: dict[str, Any] = {"memory": "200KB", "sample": SAMPLE, "columns": ["v"]}
     plain = relation.explain(**asked)
     assert plain.options == ()
     condition = relation.explain(**asked, condition="s.q >= r.least")
     (cost,) = condition.options
-    # The rates include the column that it reads; the option is 50 ns for each pair.
+    # The rates include the column that it reads; the option is 25 ns for each pair.
     assert condition.tuples_per_s < plain.tuples_per_s
-    expected = 1 / (1 / condition.tuples_per_s + 50e-9)
+    expected = 1 / (1 / condition.tuples_per_s + 25e-9)
     assert cost.tuples_per_s == pytest.approx(expected)
+    tiny = relation.explain(**asked, ordered="stream")
+    assert "this budget is too small" in str(tiny)
+    assert tiny.options[0].tuples_per_s == 0
+    asked["memory"] = 600_000
+    plain = relation.explain(**asked)
     ordered = relation.explain(**asked, ordered="stream")
-    look_ups = next(r.tuples_per_s for r in ordered.ranking if r.algorithm == "lookup")
-    assert ordered.options[0].tuples_per_s == pytest.approx(0.8 * look_ups)
-    assert ordered.options[0].memory_bytes > 0
+    # Look-ups in the memory that the waiting rows leave, and 60 ns for each row.
+    waiting = ordered.options[0].memory_bytes
+    less = relation.explain(memory=600_000 - waiting, sample=SAMPLE, columns=["v"])
+    look_ups = next(r.tuples_per_s for r in less.ranking if r.algorithm == "lookup")
+    assert ordered.options[0].tuples_per_s == pytest.approx(1 / (1 / look_ups + 60e-9))
     assert "wait for their turn" in str(ordered)
     rate = 4 * plain.tuples_per_s
     both = relation.explain(**asked, rate=rate, shed="keep-rare")

@@ -82,6 +82,13 @@ def test_x_hybridjoin_untuned(relation: ss.Relation) -> None:
         ss.join(STREAM, relation, algorithm="xhybridjoin-untund")
 
 
+def test_cache_policy(relation: ss.Relation) -> None:
+    ours = plan(relation, algorithm="cmeshjoin", settings={"cache_policy": "competing"})
+    papers = plan(relation, algorithm="cmeshjoin", settings={"cache_policy": "paper"})
+    assert 0 < papers.cached_rows < ours.cached_rows  # the frequency recorder takes memory
+    assert ours == plan(relation, algorithm="cmeshjoin")
+
+
 def test_tuples_per_read(relation: ss.Relation) -> None:
     settings = {"disk_buffer": 40_000, "tuples_per_read": 33}
     about = plan(relation, algorithm="meshjoin", settings=settings)
@@ -108,6 +115,8 @@ def test_pinned_pages_and_front_stage(relation: ss.Relation) -> None:
         ({"algorithm": "meshjoin", "settings": {"disk_buffer": 0}}, "must be positive"),
         ({"algorithm": "meshjoin", "settings": "paper"}, "'papers' or a mapping"),
         ({"algorithm": "xhybridjoin", "front_stage": True}, "front_stage=True is for"),
+        ({"algorithm": "meshjoin", "settings": {"cache_policy": "paper"}}, "has no setting"),
+        ({"algorithm": "cmeshjoin", "settings": {"cache_policy": "papr"}}, "Did you mean 'paper'"),
         (
             {"algorithm": "meshjoin", "settings": {"disk_buffer": 9_000}, "ordered": "key"},
             "cannot go together",

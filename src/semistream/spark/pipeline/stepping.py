@@ -16,6 +16,7 @@ from semistream.embedded import open_relation
 from semistream.errors import (
     ColumnError,
     KeyTypeError,
+    OptionError,
     PipelineError,
     RelationNotFoundError,
     did_you_mean,
@@ -70,7 +71,7 @@ class Steps:
             number = self.pipeline.steps.index(step) + 1
             try:
                 rows = getattr(self, f"_{step.kind}")(rows, step.value)
-            except (RelationNotFoundError, ColumnError, KeyTypeError) as error:
+            except (RelationNotFoundError, ColumnError, KeyTypeError, OptionError) as error:
                 raise PipelineError(f"steps[{number}].{step.kind}: {error}") from None
             except AnalysisException as error:
                 raise PipelineError(f"steps[{number}].{step.kind}: {said_by(error)}") from None
