@@ -8,7 +8,7 @@ import sys
 USUAL = ("engine", "microbatch", "devices", "admission", "spark", "build", "memory")
 # Only if named: `sql` starts database servers, the grid takes hours, `latency` waits for minutes,
 # `cold` needs root, and `picture` draws the README's.
-BENCHMARKS = (*USUAL, "star", "sql", "latency", "phases", "grid", "cold", "picture")
+BENCHMARKS = (*USUAL, "star", "deltas", "sql", "latency", "phases", "grid", "cold", "picture")
 
 
 def main() -> int:
