@@ -92,6 +92,7 @@ class Round:
                 [sys.executable, str(DRIVER), str(self.folder), self.master],
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env=query_faults.environment(),
                 start_new_session=True,
             )
 
