@@ -53,7 +53,7 @@ def test_held_rows_of_a_pipeline_are_joined_late_or_become_dead_letters(
     letters = tmp_path / "storage" / "dead-letters"
     ss.build_relation(products(50), place, key="id", partitions=2)
 
-    def start(grace: str) -> StreamingQuery:
+    def start(grace: str | float) -> StreamingQuery:
         hold = {"on_missing": "hold", "grace": grace, "after_grace": "dead_letters"}
         on = {"relation": "products.rel", "on": {"product_id": "id"}}
         pipeline = ss.Pipeline(
@@ -83,7 +83,7 @@ def test_held_rows_of_a_pipeline_are_joined_late_or_become_dead_letters(
         query.stop()
         # Keys that never come, with hardly any grace; those from before have theirs.
         arrive(tmp_path / "in", 1, range(54, 64))
-        query = start("1ms")
+        query = start(0.001)
         expected = sorted([*expected, (54, 1, "p54")])
         wait_for(lambda: written() == expected and len(rows_of(letters, "*")) == 11, query)
         ss.Relation.open(place).refresh(products(58))

@@ -2,10 +2,12 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from semistream.errors import OptionError
 from semistream.joins.registry import ALGORITHMS
 from semistream.pipeline.parts import Part
+from semistream.units import parse_seconds
 
 Key = str | list[str] | dict[str, str]
 Names = list[str] | dict[str, str]
@@ -75,6 +77,16 @@ class Enrich(JoinPart):
     outcome: str | None = None
     """A column to add that says what became of a row: matched or missing; of held rows late or
     expired."""
+
+    @field_validator("grace")
+    @classmethod
+    def _is_duration(cls, given: float | str | None) -> float | str | None:
+        try:
+            if given is not None:
+                parse_seconds(given)
+        except OptionError as error:
+            raise ValueError(str(error)) from None
+        return given
 
     @model_validator(mode="after")
     def _agrees(self) -> "Enrich":
