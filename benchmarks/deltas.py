@@ -43,7 +43,7 @@ class Case:
         """Return R and the stream."""
         workload = paper_workload(self.relation_rows // scale, self.exponent)
         found = shuffled_relation(workload), stream_table(workload, self.stream_rows // scale)
-        return tuple(map(self._keyed, found))  # type: ignore[return-value]
+        return tuple(map(self._keyed, found))
 
     def _keyed(self, table: pa.Table) -> pa.Table:
         if not self.is_text:
