@@ -6,13 +6,14 @@ import subprocess
 import sys
 
 USUAL = ("engine", "microbatch", "devices", "admission", "spark", "build", "memory")
-# Only if named: `options` and `cachepolicy` compare a join with itself, `sql` starts database
-# servers, the grid takes hours, `latency` waits for minutes, `cold` needs root, and `picture` draws
-# the README's.
+# Only if named: `options`, `cachepolicy` and `deltas` compare a join with itself, `sql` starts
+# database servers, the grid takes hours, `latency` waits for minutes, `cold` needs root, and
+# `picture` draws the README's.
 BENCHMARKS = (
     *USUAL,
     "options",
     "cachepolicy",
+    "deltas",
     "star",
     "sql",
     "latency",

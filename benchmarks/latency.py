@@ -26,8 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import semistream as ss
 from benchmarks.report import Report
-from benchmarks.spark import KEY, MEMORY_SHARE, TWO, identity
-from benchmarks.sparkdata import SparkData
+from benchmarks.sparkdata import KEY, TWO, SparkData
+from benchmarks.sparkjoins import MEMORY_SHARE, identity
 from semistream.spark.session import local_session
 
 RATES = (1_000, 5_000, 20_000)  # rows per second

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame
 
 import semistream as ss
 from benchmarks.report import Report
-from benchmarks.spark import KEY, MEMORY_SHARE, TWO, identity
-from benchmarks.sparkdata import SparkData
+from benchmarks.sparkdata import KEY, TWO, SparkData
+from benchmarks.sparkjoins import MEMORY_SHARE, identity
 from semistream.advice.auto import make_join
 from semistream.spark import warmfiles
 from semistream.spark.session import local_session

@@ -16,15 +16,15 @@ from pyspark.errors import PySparkException
 
 import semistream as ss
 from benchmarks.report import RESULTS, Report
-from benchmarks.spark import KEY, TWO, check, contestants_of, fingerprint, steady_seconds
-from benchmarks.sparkdata import SparkData
+from benchmarks.sparkdata import KEY, TWO, SparkData
+from benchmarks.sparkjoins import AUTO as OURS
+from benchmarks.sparkjoins import check, contestants_of, fingerprint, steady_seconds
 from semistream.spark.session import local_session
 
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "microbatch.png"
 SIZES = (300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000)  # rows of R
 BATCH_ROWS = 100_000
 MEMORY = 64_000_000
-OURS = "semistream: auto"
 PLAIN = (
     "plain: shuffled hash join",
     "plain: sort-merge join",
@@ -73,13 +73,12 @@ def _times(folder: Path, rows: int, batch_rows: int, memory: int) -> dict[str, f
         data.write()
         relation = ss.build_relation(data.relation(), folder / "r.rel", key=KEY, partitions=4)
         joins = contestants_of(data, relation, TWO, memory)
-        joins[OURS] = lambda s: ss.enrich(s, relation, on=KEY, columns=TWO, memory=memory)
         answer = fingerprint(joins["plain: sort-merge join"](data.all_batches()))
         found = {}
         for name in (OURS, *PLAIN):
             try:
                 check(name, fingerprint(joins[name](data.all_batches())), answer)
-                found[name] = steady_seconds(data.stream(), joins[name], False)
+                _, found[name] = steady_seconds(data.stream(), joins[name], False)
             except (PySparkException, Py4JJavaError) as error:  # a broadcast that is too large
                 print(f"{name}, R {rows:,}: {str(error).strip().splitlines()[0][:100]}")
         return found

@@ -1,173 +1,179 @@
-"""Structured Streaming: enrich against Spark's own joins, and against a bare Python pass-through.
+"""Structured Streaming: enrich against plain Spark's joins, a key-value store, and the floor.
 
-R has 10M rows × 120 B, a micro-batch 400k rows; the sink is Spark's no-op. Twice: adding two of R's
-columns, and adding all fourteen. Every contestant's answer over all micro-batches is checked
-against Spark's own before its times count. The figure is the median over the micro-batches after
-the first; its ratio is to the best of plain Spark's joins.
+A job is a size of R (120 B a row), the rows of a micro-batch, the columns added and the skew of the
+keys; the budget is 5 % of R, the sink is Spark's no-op. Every answer over all micro-batches is
+checked against a join of Spark's own before its times count. The figure is the median over
+the micro-batches after the third; plain joins, which take seconds, run fewer micro-batches.
 
-Plain Spark can broadcast R, or shuffle it, or broadcast the micro-batch, which is the smaller side:
-in an inner join by a hint, in a left join with `foreachBatch`. The floor is what any join in Python
-costs at least: the same source through `mapInArrow`, with a shuffle and without.
+Without options the jobs of the README's table are run; ``--all`` runs every combination, which
+takes hours. ``--keep`` keeps R for the next run.
 """
 
 import argparse
 import re
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
-from statistics import median
 
-import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession
 
 import semistream as ss
 from benchmarks.report import Report
-from benchmarks.sparkdata import SparkData
-from semistream.spark.demo import broadcast_batch
+from benchmarks.sparkdata import ALL, KEY, TWO, SparkData
+from benchmarks.sparkjoins import (
+    AUTO,
+    BARE_FLOOR,
+    BY_BATCH,
+    FLOOR,
+    MEMORY_SHARE,
+    ROCKSDB,
+    RocksJoin,
+    check,
+    contestants_of,
+    fingerprint,
+    steady_seconds,
+)
 from semistream.spark.session import local_session
 
-MEMORY_SHARE = 0.05
-KEY = "product_id"
-TWO = ["surrogate_key", "supplier_id"]
-ALL = [*TWO, *(f"a{i}" for i in range(12))]
-# These use a micro-batch several times, in foreachBatch: a stream cannot be joined with itself.
-BY_BATCH = ("plain: batch broadcast, inner and anti", "plain: batch broadcast, left")
-Join = Callable[[DataFrame], DataFrame]
+SKIPPED = 3  # micro-batches
+BATCHES = 18
+PLAIN_BATCHES = 5  # of joins that read all of R
+_ROCKSDB_ROWS = 10_000_000  # of R up to which a store is filled
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is joined."""
+
+    relation_rows: int
+    batch_rows: int
+    columns: int
+    exponent: float
+    row_columns: int = len(ALL)  # of R: 14 columns of 8 bytes, or fewer
+
+    def __str__(self) -> str:
+        """Name it in a table."""
+        skew = f"Zipf {self.exponent:g}" if self.exponent else "uniform"
+        width = 8 * (self.row_columns + 1)
+        return (
+            f"R {self.relation_rows / 1e6:g}M × {width} B, {self.batch_rows:,} rows, "
+            f"{self.columns} columns, {skew}"
+        )
+
+
+EVERY = [
+    Job(relation, rows, columns, exponent)
+    for relation, rows, columns, exponent in product(
+        (10_000_000, 50_000_000), (10_000, 100_000, 400_000), (len(TWO), len(ALL)), (0.0, 1.0)
+    )
+]
+USUAL = [
+    Job(10_000_000, 10_000, 2, 0.0),
+    Job(10_000_000, 400_000, 14, 0.0),
+    *(Job(50_000_000, rows, 2, skew) for rows in (10_000, 400_000) for skew in (0.0, 1.0)),
+    Job(20_000_000, 400_000, 2, 1.0, row_columns=2),
+]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--columns", choices=["two", "all", "both"], default="both")
+    """Run the jobs that the arguments name."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small job, to try it out")
+    parser.add_argument("--all", action="store_true", help="every combination")
+    parser.add_argument("--relation-rows", type=int, help="only jobs with this size of R")
+    parser.add_argument("--batch-rows", type=int, help="only jobs with micro-batches of this size")
+    parser.add_argument("--ours", action="store_true", help="leave the rivals out")
+    parser.add_argument("--keep", type=Path, help="a folder for R, which is not removed")
     arguments = parser.parse_args()
-    quick = arguments.quick
-    added = {"two": [TWO], "all": [ALL], "both": [TWO, ALL]}[arguments.columns]
+    jobs = EVERY if arguments.all else USUAL
+    if arguments.quick:
+        jobs = [Job(500_000, 20_000, 2, 1.0)]
+    jobs = [
+        job
+        for job in jobs
+        if arguments.relation_rows in (None, job.relation_rows)
+        and arguments.batch_rows in (None, job.batch_rows)
+    ]
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
         spark = local_session("semistream-bench", Path(folder), memory="8g")
-        data = SparkData(spark, Path(folder))
-        if quick:
-            data = SparkData(spark, Path(folder), 1_000_000, 40_000, 3)
-        data.write()
-        relation = ss.build_relation(data.relation(), Path(folder) / "r.rel", key=KEY, partitions=2)
-        for columns in added:
-            _compare(data, relation, columns)
+        for job in jobs:
+            _run(spark, job, arguments.keep or Path(folder), arguments.ours)
         spark.stop()
 
 
-def _compare(data: SparkData, relation: ss.Relation, columns: list[str]) -> None:
+def _run(spark: SparkSession, job: Job, kept: Path, only_ours: bool) -> None:
+    """Time every contestant at one job."""
+    kept.mkdir(parents=True, exist_ok=True)
+    r = SparkData(spark, kept, job.relation_rows, job.batch_rows, columns=job.row_columns)
+    r.write_relation()
+    relation = _relation(r, kept / f"r{job.relation_rows}x{job.row_columns}.rel")
+    with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
+        long, short = (
+            replace(r, folder=Path(folder) / str(n), batches=n, exponent=job.exponent)
+            for n in (BATCHES, PLAIN_BATCHES)
+        )
+        long.write_stream()
+        short.write_stream()
+        _compare(job, r, long, short, relation, only_ours)
+
+
+def _relation(data: SparkData, path: Path) -> ss.Relation:
+    if path.exists():
+        return ss.Relation.open(path)
+    return ss.build_relation(data.relation(), path, key=KEY, partitions=2)
+
+
+def _compare(
+    job: Job,
+    r: SparkData,
+    long: SparkData,
+    short: SparkData,
+    relation: ss.Relation,
+    only_ours: bool,
+) -> None:
+    columns = ALL[: job.columns]
     budget = int(relation.size_bytes * MEMORY_SHARE)
-    contestants = contestants_of(data, relation, columns, budget)
-    report = Report(
-        "spark",
-        {
-            "relation_rows": data.relation_rows,
-            "batch_rows": data.batch_rows,
-            "columns_added": len(columns),
-            "budget_bytes": budget,
-        },
-    )
-    seconds: dict[str, float] = {}
-    failures = {}
-    answer = fingerprint(contestants["plain: sort-merge join"](data.all_batches()))
-    for name, join in contestants.items():
+    joins = contestants_of(r, relation, columns, budget)
+    if only_ours:
+        joins = {name: join for name, join in joins.items() if not name.startswith("plain")}
+    elif job.relation_rows <= _ROCKSDB_ROWS:
+        joins[ROCKSDB] = RocksJoin(r, columns, f"rocksdb{job.relation_rows}x{job.columns}")
+    report = Report("spark", {"job": str(job), "budget_bytes": budget})
+    plain = contestants_of(r, relation, columns, budget)["plain: batch broadcast, inner"]
+    answers = {data: fingerprint(plain(data.all_batches())) for data in (long, short)}
+    seconds: dict[str, list[float]] = {}
+    rows = []
+    for name, join in joins.items():
+        is_slow = name.startswith(("plain", "rocksdb"))
+        data = short if is_slow else long
         try:
             if not name.startswith("floor"):
-                check(name, fingerprint(join(data.all_batches())), answer)
-            seconds[name] = steady_seconds(data.stream(), join, name in BY_BATCH)
+                check(name, fingerprint(join(data.all_batches())), answers[data])
+            skipped = 1 if is_slow else SKIPPED
+            seconds[name] = steady_seconds(data.stream(), join, name in BY_BATCH, skipped)
         except (PySparkException, Py4JJavaError) as error:  # a plain join that runs out of memory
             found = re.search(r"OutOfMemoryError[^\n]*", str(error))
-            failures[name] = (found[0] if found else str(error).strip().splitlines()[0])[:80]
-    best = min(s for name, s in seconds.items() if name.startswith("plain"))
-    rows = []
-    for name in contestants:
-        if name in failures:
-            report.add(name, failed=failures[name])
-            rows.append([name, "failed", failures[name], ""])
-            continue
-        rate = data.batch_rows / seconds[name]
-        report.add(name, seconds=seconds[name], rows_per_s=rate, x_plain=best / seconds[name])
-        rows.append([name, f"{seconds[name]:.2f}", f"{rate:,.0f}", f"{best / seconds[name]:.1f}"])
-    report.show(
-        f"Spark, R {data.relation_rows:,} × 120 B, micro-batches of {data.batch_rows:,}, "
-        f"{len(columns)} columns added, budget {MEMORY_SHARE:.0%} of R",
-        ["contestant", "s per batch", "rows/s", "× best plain"],
-        rows,
+            why = (found[0] if found else str(error).strip().splitlines()[0])[:60]
+            report.add(name, failed=why)
+            rows.append([name, "failed", "", "", why])
+    best = min((s[1] for name, s in seconds.items() if name.startswith("plain")), default=0.0)
+    floor = seconds[FLOOR][1]
+    for name, (first, median) in seconds.items():
+        figures = {"first_s": first, "seconds": median, "x_floor": median / floor}
+        report.add(name, **figures, x_plain=best / median)
+        x_plain = f"{best / median:.1f}" if best else ""
+        rows.append([name, f"{median:.2f}", f"{first:.1f}", f"{median / floor:.2f}", x_plain])
+    header = ["contestant", "s per batch", "first", "× floor", "× best plain"]
+    report.show(f"Spark, {job}, budget {budget / 1e6:.0f} MB", header, rows)
+    named = min(s[1] for name, s in seconds.items() if name.startswith("semistream"))
+    print(
+        f"auto: {named / seconds[AUTO][1]:.2f} of the best named algorithm; "
+        f"{seconds[AUTO][1] / seconds[BARE_FLOOR][1]:.2f} × the floor without a shuffle; first "
+        f"micro-batch {seconds[AUTO][0] - seconds[FLOOR][0]:+.1f} s against the floor's\n"
     )
-
-
-def contestants_of(
-    data: SparkData, relation: ss.Relation, columns: list[str], budget: int
-) -> dict[str, Join]:
-    """Return the joins by name. All keys of the stream are in R, so inner and left are the same."""
-    r = data.relation().select(KEY, *columns)
-    ours = partial(ss.enrich, relation=relation, on=KEY, columns=columns, memory=budget)
-    code = F.pmod(KEY, F.lit(relation.partition_count)).cast("int")
-    return {
-        "semistream: auto, local routing": partial(ours, routing="local"),
-        "semistream: auto, shuffle": partial(ours, routing="shuffle"),
-        "plain: shuffled hash join": lambda s: s.join(r.hint("shuffle_hash"), KEY, "left"),
-        "plain: sort-merge join": lambda s: s.join(r.hint("merge"), KEY, "left"),
-        "plain: broadcast hash join": lambda s: s.join(F.broadcast(r), KEY, "left"),
-        "plain: batch broadcast, inner": lambda s: F.broadcast(s).join(r, KEY),
-        "plain: batch broadcast, inner and anti": lambda s: _inner_and_anti(s, r),
-        "plain: batch broadcast, left": lambda s: broadcast_batch(s, r, KEY),
-        "floor: mapInArrow, no join": lambda s: s.mapInArrow(identity, s.schema),
-        "floor: shuffle and mapInArrow, no join": lambda s: s.repartitionById(
-            relation.partition_count, code
-        ).mapInArrow(identity, s.schema),
-    }
-
-
-def _inner_and_anti(batch: DataFrame, r: DataFrame) -> DataFrame:
-    """Return the left join as the rows that match, and those that do not."""
-    matched = F.broadcast(batch).join(r, KEY)
-    missed = batch.join(F.broadcast(matched.select(KEY)), KEY, "left_anti")
-    return matched.unionByName(missed, allowMissingColumns=True)
-
-
-def check(name: str, actual: object, expected: object) -> None:
-    if actual != expected:
-        raise AssertionError(f"{name} gave a wrong answer: {actual}, not {expected}")
-
-
-def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
-
-
-def fingerprint(joined: DataFrame) -> object:
-    """Return the columns, the row count and the sum of the rows' hashes, over all columns.
-
-    A null does not change a hash, so whether each value is one is hashed as well.
-    """
-    names = sorted(joined.columns)
-    are_null = [F.isnull(name) for name in names]
-    row_hash = F.xxhash64(*names, *are_null).cast("decimal(38,0)")
-    types = [(name, joined.schema[name].dataType) for name in names]
-    return types, joined.agg(F.count("*"), F.sum(row_hash)).collect()[0]
-
-
-def steady_seconds(stream: DataFrame, join: Join, by_batch: bool) -> float:
-    """Return the median time of a micro-batch after the first."""
-
-    def write(batch: DataFrame, number: int) -> None:
-        batch.persist()  # it is used several times
-        join(batch).write.format("noop").mode("append").save()
-        batch.unpersist()
-
-    if by_batch:
-        writer = stream.writeStream.foreachBatch(write)
-    else:
-        writer = join(stream).writeStream.format("noop")
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    times = [
-        p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if p.numInputRows
-    ]
-    return median(times[1:])
 
 
 if __name__ == "__main__":

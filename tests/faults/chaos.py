@@ -92,6 +92,7 @@ class Round:
                 [sys.executable, str(DRIVER), str(self.folder), self.master],
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env=query_faults.environment(),
                 start_new_session=True,
             )
 
@@ -112,10 +113,22 @@ class Round:
             assert time.monotonic() < deadline, self._log()
             time.sleep(0.05)
 
+    def _wait_for_a_micro_batch(self, process: subprocess.Popen[bytes]) -> None:
+        before, deadline = self._ended_batches(), time.monotonic() + PATIENCE_S
+        while self._ended_batches() == before and process.poll() is None:
+            assert time.monotonic() < deadline, self._log()
+            time.sleep(0.05)
+
+    def _ended_batches(self) -> int:
+        return len(list((self.folder / "checkpoint" / "commits").glob("[0-9]*")))
+
     def _kill_driver(self, process: subprocess.Popen[bytes]) -> None:
         """SIGKILL to the driver and all that it has started, at a random moment."""
-        if self.rng.random() < 0.8:  # else while Spark starts
+        when = self.rng.choice(["starting", "first", "first", "later", "later"])
+        if when != "starting":
             self._wait_until_started(process)
+        if when == "later":  # so that there is progress, however slow the machine is
+            self._wait_for_a_micro_batch(process)
         time.sleep(self.rng.uniform(0.2, 5.0))
         self.did.append("driver killed" if process.poll() is None else "driver had ended")
         _kill_group(process.pid)

@@ -120,15 +120,21 @@ def main(folder: Path, seed: int) -> None:
     print(json.dumps(found))
 
 
+def environment() -> dict[str, str]:
+    """Return an environment in which programs, and their executors, import what this one has."""
+    root, known = Path(__file__).parents[2], os.environ.get("PYTHONPATH")
+    places = [str(root / "src"), str(root), *([known] if known else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+
+
 def run_all(folder: Path, seed: int) -> dict[str, str]:
     """Run all faults in a process of their own; return what to say of each, or raise."""
     command = [sys.executable, "-m", "tests.faults.query_faults", str(folder), str(seed)]
-    environment = {**os.environ}
     done = subprocess.run(
         command,
         capture_output=True,
         text=True,
-        env=environment,
+        env=environment(),
         timeout=2 * PATIENCE_S,
         check=False,
     )

@@ -8,14 +8,6 @@ import pytest
 from tests.faults import chaos, query_faults
 
 
-@pytest.fixture(autouse=True)
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the drivers import what this process has."""
-    root = Path(__file__).parents[2]
-    known = os.environ.get("PYTHONPATH", "")
-    monkeypatch.setenv("PYTHONPATH", f"{root / 'src'}{os.pathsep}{root}{os.pathsep}{known}")
-
-
 def test_a_driver_that_is_killed_and_workers_that_are(tmp_path: Path) -> None:
     about = {"files": 5, "kills": 2, "workers": 1, "master": "local[2,4]"}
     did = chaos.one_round(tmp_path, 11, **about)  # type: ignore[arg-type]

@@ -21,7 +21,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
 
-from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
 from tests.scratch import remove
 
 ROOT = Path(__file__).parents[2]

@@ -4,24 +4,14 @@ An edit is a text that occurs exactly once in its file, and what takes its place
 short, so that they outlive changes around them; one that is no longer found is an error of the run.
 """
 
-from dataclasses import dataclass
+from tests.mutants.mutant import Mutant
+from tests.mutants.pipelines import PIPELINES
 
 _CONTRACT = "tests/contract/test_operators.py"
 _CHANGE = "tests/unit/relation/test_change.py"
 _READ_PLAN = ("tests/unit/relation/test_readplan.py",)
 _SEQUENCE = "tests/contract/test_sequences.py::test_a_sequence_of_changes"
 _SPARSE = ("tests/unit/joins/test_diskbuffer.py",)
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One edit, and the tests of which at least one must fail with it."""
-
-    name: str
-    file: str  # below src/semistream
-    old: str
-    new: str
-    tests: tuple[str, ...]
 
 
 def short(*algorithms: str) -> tuple[str, ...]:
@@ -674,6 +664,34 @@ MUTANTS = (
         _READ_PLAN,
     ),
     Mutant(
+        "read plan: what was mapped stays in memory",
+        "relation/readplan.py",
+        "mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)",
+        "mapped.madvise(mmap.MADV_NORMAL, begin, end - begin)",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: a view maps one unit more than there is memory for",
+        "relation/read_kernels.py",
+        "if count > most_units and at > first:",
+        "if count > most_units + 2 and at > first:",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: key codes stay mapped while columns are",
+        "joins/lookupjoin.py",
+        "self._codes.release()  # so that",
+        "# so that",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: a file is mapped that is too short",
+        "relation/disk.py",
+        "return self._mapped if len(self._mapped) >= end else None",
+        "return self._mapped",
+        _READ_PLAN,
+    ),
+    Mutant(
         "read plan: one checked page vouches for those beside it",
         "relation/parts.py",
         "if checked.all():",
@@ -916,4 +934,5 @@ MUTANTS = (
         "if each[0] is not None",
         ("tests/unit/pipeline/test_model.py",),
     ),
+    *PIPELINES,
 )

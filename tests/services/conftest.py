@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests.services.kafka import Broker, fetch_jars
+from tests.services.missing import missing
 
 
 @pytest.fixture(scope="session")
 def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("jars")
-    fetch_jars(folder)
+    try:
+        fetch_jars(folder)
+    except AssertionError as error:
+        missing("Kafka", str(error))
     return folder
 
 

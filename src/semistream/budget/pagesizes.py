@@ -7,10 +7,12 @@ from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.relation.layout import part_names
 from semistream.relation.pagetable import CODES, parts_of
 from semistream.relation.reader import PageReader
+from semistream.relation.readplan import MAPPED_UNIT
 from semistream.relation.writer import CODE_BYTES
 
 _ALIGN = 64
 MOST_PLANNED_BYTES = 1 << 21
+MOST_MAPPED_BYTES = 4 * MAPPED_UNIT
 _GAPS_IN_BUFFER = 16
 
 
@@ -45,9 +47,21 @@ def planned_shares(reader: PageReader, columns: Sequence[str], pages: int) -> tu
     return codes, max([codes, *others])
 
 
+def planned_mapping(reader: PageReader, pages: int) -> int:
+    """Return how much of a file look-ups may map at a time, in the disk buffer of `pages`.
+
+    That is what the codes of these pages take beyond a buffer, in whole units, and at least two.
+    """
+    if not reader.reads_values:
+        return 0
+    most_bytes = min(reader.most_part_bytes(CODES, pages) - MOST_PLANNED_BYTES, MOST_MAPPED_BYTES)
+    units = most_bytes // MAPPED_UNIT
+    return MAPPED_UNIT * units if units > 1 else 0
+
+
 def planned_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
-    """Return the size of both."""
-    return sum(planned_shares(reader, columns, pages))
+    """Return the size of all."""
+    return sum(planned_shares(reader, columns, pages)) + planned_mapping(reader, pages)
 
 
 def slab_bytes(reader: PageReader, column: str, pages: int) -> int:

@@ -30,7 +30,22 @@ LEAST_HEAD_COUNT = 8
 # Sampled tuples of the tail that share a stretch of pages, evenly.
 _DRAWS_PER_STRETCH = 256
 _MOST_EXPONENT = 3.0
+PROBED_SHARES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the keys, that a cache would hold
+_MOVED = 0.1  # of the hit ratio of one of these caches: then the demand has changed
 _SEED = 20_07
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How skewed a demand is, in a few numbers: enough to see whether it has changed."""
+
+    exponent: float  # the Zipf exponent that describes it best
+    hit_ratios: tuple[float, ...]  # of caches that hold `PROBED_SHARES` of the keys
+
+    def has_moved(self, now: "Skew") -> bool:
+        """Return whether caches of some size would hit clearly more, or less, than before."""
+        pairs = zip(self.hit_ratios, now.hit_ratios, strict=True)
+        return max(abs(before - after) for before, after in pairs) > _MOVED
 
 
 @dataclass(frozen=True)
@@ -102,6 +117,12 @@ class Demand:
             None if pages is None else pages[order][:is_head],
             density,
         )
+
+    @property
+    def skew(self) -> Skew:
+        """The demand in a few numbers."""
+        probed = (max(1.0, share * self.key_count) for share in PROBED_SHARES)
+        return Skew(self.exponent, tuple(float(self.hit_ratio(keys)) for keys in probed))
 
     def hit_ratio(self, keys: float) -> float:
         """Return p_N: the share of the stream that requests the first `keys` keys.

@@ -127,6 +127,9 @@ class TableFile:
         self._read(requests, out)
         return True
 
+    def map_cached(self, offsets: Ints, end: int) -> None:
+        """Return nothing: there is no file to map."""
+
     def _read(self, requests: Ints, out: NDArray[np.uint8]) -> None:
         assert self._pages is not None, "the file was closed"
         some = requests[:, requests[1] > 0]

@@ -27,8 +27,8 @@ with its code.
 Invariants: every tuple leaves in the iteration in which it entered. In one iteration the codes of a
 page are read once, unless the tuples have more requests than the window has places.
 
-Memory: `semistream.budget.lookup`; the disk buffer is the two buffers of the read plan. Cost:
-`semistream.cost.lookup`.
+Memory: `semistream.budget.lookup`; the disk buffer is the two buffers of the read plan, and what
+may be mapped of a file. Cost: `semistream.cost.lookup`.
 
 *Front stage*: none of its own, since nothing would be learned in time. One that outlives the join
 (`keptfront.py`) resolves tuples before they enter the window, and is shown the rows that match, if
@@ -44,7 +44,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.budget.pagesizes import planned_shares
+from semistream.budget.pagesizes import planned_mapping, planned_shares
 from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.joins import lookup_kernels as kernels
@@ -92,12 +92,12 @@ class LookUpJoin(StreamJoin):
         window = self._reserve("window", sizes.window_bytes(settings.places))
         self._reserve("page index", PageIndex.size_bytes(reader))
         self._index = PageIndex(reader)
-        codes_bytes, rows_bytes = planned_shares(
-            reader, self._read_columns, settings.pages_per_read
-        )
+        pages = settings.pages_per_read
+        codes_bytes, rows_bytes = planned_shares(reader, self._read_columns, pages)
+        mapped_bytes = planned_mapping(reader, pages)
         timer = self.stopwatch.phase("io")
-        self._codes = PlannedReads(reader, codes_bytes, timer)
-        self._rows = PlannedReads(reader, rows_bytes, timer)
+        self._codes = PlannedReads(reader, codes_bytes, mapped_bytes, timer)
+        self._rows = PlannedReads(reader, rows_bytes, mapped_bytes, timer)
         self._columns = [PlannedColumn(reader, name, self._rows) for name in self._read_columns]
         widths = self._widened(widths, settings.places, window)
         about = (self._sizing.stored_schema, settings.places, widths, self._sizing.implied)
@@ -134,7 +134,7 @@ class LookUpJoin(StreamJoin):
         self.telemetry.pages_scanned += len(requests.pages)
         rows, slots = self._pairs
         found = 0
-        for view in self._codes.views(CODES, requests.pages):
+        for view in self._codes.views(CODES, requests.pages, len(requests.codes)):
             whole = len(view.data) // CODE_BYTES * CODE_BYTES
             pages = (view.starts // CODE_BYTES, requests.pages[view.first : view.last])
             in_view = (view.data[:whole].view(np.int64), *pages, self._reader.row_bounds)
@@ -155,6 +155,7 @@ class LookUpJoin(StreamJoin):
     def _emit(self, rows: Rows, slots: Rows) -> Iterator[pa.RecordBatch]:
         is_observed = self._learning.is_active and self._index.is_unique
         observe = self._observe if is_observed else None
+        self._codes.release()  # so that codes and columns are not mapped at the same time
         for live_rows, live_slots in live_pairs([(rows, slots)], self._reader.dead):
             about = (live_rows, live_slots, self, self._window)
             yield from self._emission.matches(*about, observe=observe)

@@ -52,7 +52,7 @@ steps:                           # one after the other
       relation: products
       on: product_id
       columns: [surrogate_key, supplier_id]
-      on_missing: keep           # or drop, dead_letters
+      on_missing: keep           # or drop, dead_letters, hold (with a grace period)
   - add_columns:                 # SQL expressions
       revenue: sale_price * quantity
   # - where: revenue > 0

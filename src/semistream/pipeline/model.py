@@ -14,6 +14,7 @@
 
 import os
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
 
@@ -125,6 +126,22 @@ class Pipeline(Part):
                 raise ValueError(f"files in {self.parse.format} need parse.schema")
         return self
 
+    @model_validator(mode="after")
+    def _can_hold(self) -> "Pipeline":
+        if not self.holds_rows:
+            return self
+        if self.trigger == AVAILABLE_NOW:
+            raise ValueError(
+                "rows that are held need a trigger with a time, such as 10 seconds; with "
+                "available now the query would never end"
+            )
+        if any(step.holds_rows for step in self.steps[len(self.streaming_steps) :]):
+            raise ValueError(
+                "rows cannot be held after mark_duplicates or surrogate_key, which need a whole "
+                "micro-batch: put the step with on_missing: hold before it"
+            )
+        return self
+
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Self:
         """Read a pipeline file; raise `PipelineError` with all that is wrong, line by line."""
@@ -160,6 +177,16 @@ class Pipeline(Part):
         if any(getattr(part, "value", None) == "avro" for part in parts):
             used.add("avro")
         return tuple(sorted(used))
+
+    @property
+    def streaming_steps(self) -> list[Step]:
+        """The steps before the first that needs a whole micro-batch."""
+        return list(takewhile(lambda step: not step.needs_whole_batch, self.steps))
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether rows wait in one of the steps."""
+        return any(step.holds_rows for step in self.steps)
 
     def joins(self) -> list[JoinPart | EnrichStar]:
         """Return the steps that join, in their order."""

@@ -2,12 +2,14 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from semistream.advice.settings import ALIASES
 from semistream.conditions import condition as conditions
+from semistream.errors import OptionError
 from semistream.joins.registry import ALGORITHMS
 from semistream.pipeline.parts import Part
+from semistream.units import parse_seconds
 
 Key = str | list[str] | dict[str, str]
 Names = list[str] | dict[str, str]
@@ -93,11 +95,27 @@ class Enrich(JoinPart):
     rate: float | None = None
     shed: Literal["uniform", "keep-rare"] | None = None
     """Join a weighted sample of the rows where the rate is more than can be served."""
-    on_missing: Literal["keep", "drop", "dead_letters"] | None = None
-    """Rows without a match: keep them with nulls, drop them, or send them to the dead letters;
-    without it, as ``how`` says."""
+    on_missing: Literal["keep", "drop", "dead_letters", "hold"] | None = None
+    """Rows without a match: keep them with nulls, drop them, send them to the dead letters, or hold
+    them until a refresh of the relation brings their key; without it, as ``how`` says."""
+    grace: float | str | None = None
+    """How long rows are held, such as 10min, or seconds."""
+    after_grace: Literal["keep", "dead_letters"] = "keep"
+    """What becomes of held rows after the grace period: they leave with nulls, or to the dead
+    letters."""
     outcome: str | None = None
-    """A column to add that says what became of a row: matched or missing."""
+    """A column to add that says what became of a row: matched or missing; of held rows late or
+    expired."""
+
+    @field_validator("grace")
+    @classmethod
+    def _is_duration(cls, given: float | str | None) -> float | str | None:
+        try:
+            if given is not None:
+                parse_seconds(given)
+        except OptionError as error:
+            raise ValueError(str(error)) from None
+        return given
 
     @model_validator(mode="after")
     def _agrees(self) -> "Enrich":
@@ -105,8 +123,14 @@ class Enrich(JoinPart):
             raise ValueError(f"on_missing is for how: left; leave it out with how: {self.how}")
         if self.shed is not None and self.rate is None:
             raise ValueError("shed needs rate, the rows per second that arrive")
+        if (self.on_missing == "hold") != (self.grace is not None):
+            raise ValueError("on_missing: hold and grace, such as 10min, go together")
+        if self.after_grace != "keep" and self.on_missing != "hold":
+            raise ValueError("after_grace is for rows that are held: on_missing: hold")
         if self.ordered is not None and (self.how != "left" or self.on_missing == "drop"):
             raise ValueError("ordered is for how: left in a pipeline; other rows would be lost")
+        if self.ordered is not None and self.on_missing == "hold":
+            raise ValueError("held rows leave later than others: leave ordered out")
         return self
 
 
@@ -195,3 +219,13 @@ class Step(Part):
     def value(self) -> Any:
         """What the step is to do."""
         return getattr(self, self.kind)
+
+    @property
+    def needs_whole_batch(self) -> bool:
+        """Whether it compares the rows of a micro-batch with each other."""
+        return self.kind in ("mark_duplicates", "surrogate_key")
+
+    @property
+    def holds_rows(self) -> bool:
+        """Whether rows wait in it, from one micro-batch to a later one."""
+        return isinstance(self.value, Enrich) and self.value.on_missing == "hold"

@@ -21,7 +21,7 @@ from semistream.relation.storage import PageFile
 
 # What a request costs, in bytes that could be read instead: from the page cache, and from a store
 # that serves several requests at a time.
-_LOCAL_GAP_BYTES = 16 << 10
+_LOCAL_GAP_BYTES = 8 << 10
 _REMOTE_GAP_BYTES = 256 << 10
 
 

@@ -20,12 +20,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.relation.read_kernels import read_requests
+from semistream.relation.read_kernels import are_cached, read_requests
 
 _KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 SAME_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+_SAMPLED_OFFSETS = 32  # that tell whether a file is in the page cache
 LONGER_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 Bytes: TypeAlias = bytes | memoryview | NDArray[np.uint8]
@@ -60,6 +61,10 @@ class Disk:
     ) -> int:
         """Read (offset, size, place in `out`) requests; return which failed first, or -1."""
         return int(read_requests(descriptor, requests, out))
+
+    def are_cached(self, descriptor: int, offsets: NDArray[np.int64]) -> bool:
+        """Return whether the bytes at all offsets are in the page cache."""
+        return bool(are_cached(descriptor, offsets))
 
     def map(self, path: str) -> mmap.mmap:
         """Map a whole file into memory, to be read only."""
@@ -106,13 +111,18 @@ class RequestFile(ABC):
             for offset, size, place in requests.T.tolist()
         )
 
+    def map_cached(self, offsets: NDArray[np.int64], end: int) -> mmap.mmap | None:
+        """Map the file, if that can be done and what is at these offsets is in memory."""
+        return None
+
 
 class LocalPageFile(RequestFile):
-    """A local file, read by ``preadv`` without a copy in between."""
+    """A local file, read by ``preadv`` without a copy in between, or mapped."""
 
     def __init__(self, path: str, disk: Disk | None = None) -> None:
         """Open the file for reading."""
         self._fd = self._planned_fd = -1
+        self._mapped: mmap.mmap | None = None  # the whole file, once it was mapped
         self._path = path
         self._disk = disk or Disk()
         self._fd = self._disk.open(path, os.O_RDONLY)
@@ -135,6 +145,22 @@ class LocalPageFile(RequestFile):
         """Read all requests in one native loop; one that fails is repeated to find out why."""
         failed = self._disk.read_requests(self._planned_descriptor(), requests, out)
         return failed < 0 or super().read_all(requests[:, failed:], out)
+
+    def map_cached(self, offsets: NDArray[np.int64], end: int) -> mmap.mmap | None:
+        """Map the file if it has at least `end` bytes and a sample of the offsets is cached.
+
+        Of a mapped file each page that is not cached would be waited for, one after the other; and
+        a file that is shorter than expected would end the process.
+        """
+        sampled = offsets[:: -(-len(offsets) // _SAMPLED_OFFSETS)]
+        if not self._disk.are_cached(self._planned_descriptor(), sampled):
+            return None
+        if self._mapped is None:
+            try:
+                self._mapped = self._disk.map(self._path)
+            except (OSError, ValueError):  # it was deleted meanwhile, or is empty
+                return None
+        return self._mapped if len(self._mapped) >= end else None
 
     def _planned_descriptor(self) -> int:
         """Return a descriptor for planned reads, without the kernel's read-ahead.
@@ -171,6 +197,7 @@ class LocalPageFile(RequestFile):
         """Close the descriptor; safe to call twice. Nothing was written, so nothing can be lost."""
         descriptors = (self._fd, self._planned_fd)
         self._fd = self._planned_fd = -1
+        self._mapped = None
         for descriptor in descriptors:
             if descriptor >= 0:
                 close_quietly(self._disk, descriptor)

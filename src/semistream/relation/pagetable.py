@@ -10,6 +10,7 @@ import mmap
 import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -75,14 +76,19 @@ def present_parts(
         return list(names)
     absent = set(optional)
     for info in infos:
-        wanted = [f"{name}.size" for name in absent]
         path = file_path(manifest, info, "pages")
         try:
-            found = read_columns(store, path, info.page_table_checksum, wanted)
-            absent = {name for name in absent if not found[f"{name}.size"].any()}
+            absent &= _absent_parts(store, path, info.page_table_checksum, tuple(optional))
         except (OSError, pa.ArrowException, KeyError, ValueError, IndexError):
             return list(names)  # the reader will report what is wrong with it
     return [name for name in names if name not in absent]
+
+
+@lru_cache(maxsize=_MOST_COMPARED)
+def _absent_parts(store: Store, path: str, checksum: int, names: tuple[str, ...]) -> frozenset[str]:
+    """Return those of some parts that no page of a file has. Remembered: files never change."""
+    found = read_columns(store, path, checksum, [f"{name}.size" for name in names])
+    return frozenset(name for name in names if not found[f"{name}.size"].any())
 
 
 def is_fixed(name: str) -> bool:

@@ -64,9 +64,14 @@ class Part:
         """Return the size in bytes of pages ``first … last - 1``."""
         return int(self.ends[last] - self.ends[first]) * self.unit_bytes
 
+    def sizes_of(self, pages: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the size in bytes of each of some pages."""
+        sizes: NDArray[np.int64] = (self.ends[pages + 1] - self.ends[pages]) * self.unit_bytes
+        return sizes
+
     def bytes_of(self, pages: NDArray[np.int64]) -> int:
         """Return the size in bytes of some pages."""
-        return int((self.ends[pages + 1] - self.ends[pages]).sum()) * self.unit_bytes
+        return int(self.sizes_of(pages).sum())
 
     def first_damaged(
         self, pages: NDArray[np.int64], data: NDArray[np.uint8], starts: NDArray[np.int64]

@@ -1,8 +1,9 @@
 """The hot loops of the read plan: which parts of pages to read together, and reading them.
 
-Requests are made twice: at first without waiting, which answers all that is in the page cache. The
+If some of the requests are not in the page cache, all are made twice: at first without waiting. The
 others are announced to the device, many at a time, before one of them is waited for: it then
-works on all of them at once.
+works on all of them at once. A call that must not wait takes a tenth longer than one that may, so
+where a sample of the requests is cached, all are made once.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ from numba import types
 
 from semistream.jit import njit
 
+_SAMPLED = 32  # requests that tell whether all are in the page cache
 _ANNOUNCED = 1024  # requests that a device is given at a time
 _WILL_NEED = 3  # POSIX_FADV_WILLNEED
 _NO_WAIT = 8  # RWF_NOWAIT
@@ -92,6 +94,32 @@ def plan_requests(pages, first, offsets, ends, unit_bytes, most_gap, room_bytes,
     return at, count
 
 
+@njit(cache=True)
+def pages_within(pages, first, offsets, ends, unit_bytes, unit_of_mapping, most_units):
+    """Return up to which page, from `first` on, a part lies in few units of a mapped file.
+
+    A unit is what a page fault can map at the most, aligned. Pages must not go back in the file;
+    the first page always is in view.
+    """
+    count = 0
+    last_unit = -1
+    at = first
+    while at < len(pages):
+        page = pages[at]
+        begin = offsets[page]
+        end = begin + (ends[page + 1] - ends[page]) * unit_bytes
+        first_unit = begin // unit_of_mapping
+        if first_unit < last_unit:
+            break
+        final_unit = max(first_unit, (end - 1) // unit_of_mapping)
+        count += final_unit - max(first_unit - 1, last_unit)
+        if count > most_units and at > first:
+            break
+        last_unit = final_unit
+        at += 1
+    return at
+
+
 @njit(cache=True, nogil=True)
 def read_requests(descriptor, requests, out):
     """Read all requests into a buffer; return the number of the first that failed, or -1.
@@ -101,6 +129,18 @@ def read_requests(descriptor, requests, out):
     base = out.ctypes.data
     vector = np.empty(2, np.uint64)
     missing = np.empty(requests.shape[1], np.int32)
+    count = 0
+    step = requests.shape[1] // _SAMPLED + 1
+    for i in range(0, requests.shape[1], step):
+        to, size = base + requests[2, i], requests[1, i]
+        if _read_at_once(descriptor, to, size, requests[0, i], vector) != size:
+            count += 1
+    if count == 0:
+        for i in range(requests.shape[1]):
+            to, size = base + requests[2, i], requests[1, i]
+            if _read(descriptor, to, size, requests[0, i]) != size:
+                return i
+        return -1
     count = 0
     for i in range(requests.shape[1]):
         to, size = base + requests[2, i], requests[1, i]
@@ -116,6 +156,17 @@ def read_requests(descriptor, requests, out):
             if _read(descriptor, to, size, requests[0, i]) != size:
                 return i
     return -1
+
+
+@njit(cache=True)
+def are_cached(descriptor, offsets):
+    """Return whether the bytes at all offsets can be read without waiting for a device."""
+    byte = np.empty(1, np.uint8)
+    vector = np.empty(2, np.uint64)
+    for offset in offsets:
+        if _read_at_once(descriptor, byte.ctypes.data, 1, offset, vector) != 1:
+            return False
+    return True
 
 
 @njit(inline="always")

@@ -16,6 +16,7 @@ memory of loading them in advance: one partition after the other, only the neede
 """
 
 import itertools
+import mmap
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -280,6 +281,15 @@ class PageReader:
         file_index = self._file_index[pages[first]]
         return int(np.searchsorted(pages, np.searchsorted(self._file_index, file_index, "right")))
 
+    def map_cached(self, part: Part, pages: NDArray[np.int64]) -> mmap.mmap | None:
+        """Map the file in which a part of some pages lies, if that is in the page cache."""
+        if not self.reads_values:
+            return None
+        offsets = part.offsets[pages]
+        end = int((offsets + part.sizes_of(pages)).max())
+        file_index = int(self._file_index[pages[0]])
+        return self._file(file_index, part.name).map_cached(offsets, end)
+
     def read_requests(
         self, part: Part, page: int, requests: NDArray[np.int64], out: NDArray[np.uint8]
     ) -> None:
@@ -445,6 +455,6 @@ def _code_offsets(rows: NDArray[np.int64], hot_pages: int) -> NDArray[np.int64]:
     >>> _code_offsets(np.array([2, 5, 4]), 1).tolist()
     [72, 0, 40]
     """
-    rolled = np.roll(rows, -hot_pages)
-    offsets = (np.cumsum(rolled) - rolled) * CODE_BYTES
-    return np.roll(offsets, hot_pages)
+    rolled = np.roll(rows, -hot_pages) if hot_pages else rows
+    offsets: NDArray[np.int64] = (np.cumsum(rolled) - rolled) * CODE_BYTES
+    return np.roll(offsets, hot_pages) if hot_pages else offsets

@@ -56,6 +56,10 @@ class PageFile(Protocol):
         """Read (offset, size, place in `out`) requests; False if the file ends before one does."""
         ...
 
+    def map_cached(self, offsets: NDArray[np.int64], end: int) -> mmap.mmap | None:
+        """Map the file, if that can be done and what is at these offsets is in memory."""
+        ...
+
     def announce(self, offset: int, size: int) -> None:
         """Say that these bytes will be read soon; the device may begin."""
         ...

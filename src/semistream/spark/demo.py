@@ -16,6 +16,7 @@ from semistream.relation.build import BuildOptions
 from semistream.relation.relation import Relation
 from semistream.spark.build import build_from_dataframe
 from semistream.spark.enrichment import enrich
+from semistream.spark.metrics import fields_of
 from semistream.spark.session import local_session
 from semistream.spark.transforms import add_columns
 
@@ -71,7 +72,7 @@ class Run:
                 metrics={
                     name: value or 0
                     for row in progress.observedMetrics.values()
-                    for name, value in row.asDict().items()
+                    for name, value in fields_of(row).items()
                 },
             )
             for progress in self._query.recentProgress

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from semistream.joins.telemetry import Telemetry
+from semistream.spark.metrics import fields_of
 
 DEFAULT_PORT = 9464
 _LOG = logging.getLogger("semistream.query")
@@ -146,7 +147,7 @@ class QueryMetrics(StreamingQueryListener):
         name = progress.name or str(progress.id)
         seconds = progress.durationMs.get("triggerExecution", 0) / 1e3
         backlog = backlog_rows(json.loads(progress.json))
-        joins = {n: row.asDict() for n, row in progress.observedMetrics.items()}
+        joins = {n: fields_of(row) for n, row in progress.observedMetrics.items()}
         with self._lock:
             self._add_query((name,), progress, seconds, backlog)
             for join, metrics in joins.items():
@@ -183,7 +184,7 @@ class QueryMetrics(StreamingQueryListener):
             numbers.put("semistream_state_bytes", query, state.memoryUsedBytes)
 
     def _add_join(self, join: _Labels, metrics: Mapping[str, Any]) -> None:
-        """Add what was observed of one join; nulls are of a micro-batch without rows."""
+        """Add what was observed of one join, or of other rows; sums of no rows are null."""
         for name, value in metrics.items():
             if value is None:
                 continue

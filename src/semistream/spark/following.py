@@ -127,7 +127,7 @@ def snapshot_values(relation: Relation) -> list[int]:
 
 
 def snapshot_metrics(values: Column, first: int) -> list[Column]:
-    """Return `SNAPSHOT_METRICS` of these values, which begin at a place of the telemetry."""
+    """Return `SNAPSHOT_METRICS` of the values of a task, which begin at a place of them."""
     day, time, random = (values[first + 1 + i] for i in range(3))
     snapshot = F.concat(
         day.cast("string"),
@@ -136,4 +136,4 @@ def snapshot_metrics(values: Column, first: int) -> list[Column]:
         F.lit("-"),
         F.lpad(F.lower(F.hex(random)), 8, "0"),
     )
-    return [F.max(values[first]), F.max(snapshot)]
+    return [values[first], snapshot]

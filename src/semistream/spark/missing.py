@@ -36,6 +36,7 @@ from semistream.units import parse_seconds
 HOLD = "hold"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+STATE_SETTINGS = {_PROVIDER: _ROCKSDB}  # what a session needs whose queries hold rows
 
 
 @dataclass(frozen=True, slots=True)

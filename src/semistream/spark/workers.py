@@ -28,12 +28,15 @@ _PYTHON = "spark.pyspark.python"
 # Where kernels and cost factors are stored, if the driver was told: for the executors as well.
 _VARIABLES = ("NUMBA_CACHE_DIR", "SEMISTREAM_CACHE")
 _ADDED = "spark.jars.packages"
-# Coordinates of what `uses` names; Delta's follow versions of their own.
+# Coordinates of what `uses` names; Delta's have a version of their own, and one build for each
+# Spark, from 4.0 to 4.2 so far.
 _PACKAGES = {
     "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
     "avro": "org.apache.spark:spark-avro_2.13:{spark}",
-    "delta": "io.delta:delta-spark_2.13:4.4.0",
+    "delta": "io.delta:delta-spark_{minor}_2.13:4.4.0",
 }
+# Tables of Pandas and Spark become each other through Arrow, as rows of a join do anyway.
+_ARROW = "spark.sql.execution.arrow.pyspark.enabled"
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -54,9 +57,10 @@ def configure_spark(
     The workers run `python`; without it what ``spark.pyspark.python`` or ``PYSPARK_PYTHON`` name
     already; without these the interpreter that runs this driver, which is right if the executors
     are on this machine, or have the same environment at the same path. ``NUMBA_CACHE_DIR`` and
-    ``SEMISTREAM_CACHE`` are passed to the executors if they are set. `uses` names what the session
-    needs a package for: ``kafka``, ``avro``, ``delta``; Spark fetches those of its own version,
-    unless ``spark.jars`` or ``spark.jars.packages`` name them already. Call it before the
+    ``SEMISTREAM_CACHE`` are passed to the executors if they are set. Pandas tables go through Arrow
+    (``spark.sql.execution.arrow.pyspark.enabled``) unless that is set already. `uses` names what
+    the session needs a package for: ``kafka``, ``avro``, ``delta``; Spark fetches those of its own
+    version, unless ``spark.jars`` or ``spark.jars.packages`` name them already. Call it before the
     session is made. The server of a Spark Connect session has its own settings; nothing is changed
     then.
 
@@ -70,7 +74,7 @@ def configure_spark(
     python = python or given.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
     # A driver that was not started by spark-submit reads the variable, spark-submit the setting.
     os.environ["PYSPARK_PYTHON"] = python
-    builder = builder.config(_PYTHON, python)
+    builder = builder.config(_PYTHON, python).config(_ARROW, given.get(_ARROW, "true"))
     for name in _VARIABLES:
         if name in os.environ:
             builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
@@ -86,8 +90,9 @@ def _with_packages(builder: _Builder, given: Mapping[str, str], uses: Sequence[s
             f"{did_you_mean(unknown[0], _PACKAGES)}"
         )
     named = f"{given.get('spark.jars', '')},{given.get(_ADDED, '')}"
+    minor = ".".join(pyspark_version.split(".")[:2])
     missing = [
-        _PACKAGES[name].format(spark=pyspark_version)
+        _PACKAGES[name].format(spark=pyspark_version, minor=minor)
         for name in uses
         if _PACKAGES[name].split(":")[1].partition("_")[0] not in named
     ]

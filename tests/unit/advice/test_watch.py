@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from semistream.advice.tuner import Chosen
-from semistream.advice.watch import Retune, Watch, has_moved
+from semistream.advice.watch import Retune, Watch
 from semistream.cost.demand import Demand
 
 UNIFORM, SKEWED = Demand.zipf(0.0, 10_000), Demand.zipf(1.0, 10_000)
@@ -52,7 +52,8 @@ class Scene:
         join: Any = SimpleNamespace(telemetry=SimpleNamespace(front_hits=0), idle_bytes=1)
         settings = SimpleNamespace(places=WINDOW)
         option: Any = SimpleNamespace(tuned=SimpleNamespace(settings=settings))
-        chosen = Chosen(1, option, self.assumed, self.chosen_rate, self.stream_rows)
+        skew = None if self.assumed is None else self.assumed.skew
+        chosen = Chosen(1, option, skew, self.chosen_rate, self.stream_rows)
         about = (tuner, self.source, chosen, join)
         return Watch(*about, clock=lambda: self.now_s, limits_overhead=self.limits_overhead)
 
@@ -162,5 +163,5 @@ def test_looks_are_rare_enough() -> None:
 
 
 def test_a_demand_has_moved_if_caches_would_hit_otherwise() -> None:
-    assert has_moved(UNIFORM, SKEWED)
-    assert not has_moved(SKEWED, Demand.zipf(1.02, 10_000))
+    assert UNIFORM.skew.has_moved(SKEWED.skew)
+    assert not SKEWED.skew.has_moved(Demand.zipf(1.02, 10_000).skew)

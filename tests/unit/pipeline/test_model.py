@@ -35,6 +35,8 @@ steps:
 sink: {format: parquet, path: out}
 memory: 10MB
 """
+REST = "  - enrich: {relation: s3://bucket/stores.rel, memory: 1MB}"
+HELD = ", on_missing: hold, grace: 5min}"
 WRONG = [
     ("format: kafka", "format: kafca", 4, "source.format", "'kafca'. Did you mean 'kafka'?"),
     ("  topic:", "  topik:", 6, "source.topik", "unknown field; .*Did you mean 'topic'?"),
@@ -51,6 +53,11 @@ WRONG = [
     ("memory: 10MB", "name: twice", 18, "name", "is there twice, first in line 1"),
     ("memory: 10MB", "memory: [", 19, "", "not YAML"),
     ("parse: {format: json, ", "parse: {format: orc, ", 1, "", "json, csv or avro"),
+    ("on: product_id", "on_missing: hold", 11, "steps[1].enrich", "hold and grace, .* go together"),
+    ("on: product_id", "grace: 9 ms", 13, "steps[1].enrich.grace", "a duration must be .*'9 ms'"),
+    ("on: product_id", "after_grace: dead_letters", 11, "steps[1].enrich", "that are held"),
+    ("memory: 1MB}\n", f"memory: 1MB{HELD}\ntrigger: available now\n", 1, "", "would never end"),
+    (REST, f"  - mark_duplicates: {{on: price}}\n{REST[:-1]}{HELD}", 1, "", "a whole micro-batch"),
     ("  - add_columns", "  - where: a > 1\n    add_columns", 15, "steps[2]", "of its own"),
 ]
 

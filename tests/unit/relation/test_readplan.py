@@ -1,5 +1,7 @@
 """The read plan: which requests are made for some pages or rows, on which device."""
 
+import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +9,16 @@ import pyarrow as pa
 import pytest
 
 import semistream as ss
+from semistream.budget.pagesizes import MOST_PLANNED_BYTES
+from semistream.embedded import prepare
 from semistream.errors import CorruptRelationError
 from semistream.relation import parts
 from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.disk import Disk
 from semistream.relation.pagetable import CODES
 from semistream.relation.reader import PageReader
-from semistream.relation.readplan import PlannedReads, RowsByPage
+from semistream.relation.readplan import MAPPED_UNIT, PlannedReads, RowsByPage
+from semistream.relation.writer import CODE_BYTES
 
 ROWS = 20_000
 PAGE_BYTES = 4_096
@@ -150,6 +156,131 @@ def test_values_that_were_never_checked_are_read_with_their_page(tmp_path: Path)
     rows = RowsByPage(np.array([0, reader.row_count - 1]), reader.row_bounds)
     with pytest.raises(CorruptRelationError, match="is damaged"):
         PlannedReads(reader, 1 << 16).values(name, 8, rows)
+
+
+# Mapped files ------------------------------------------------------------------------------------
+
+LARGE_ROWS = 6_000_000  # 48 MB of codes and 48 MB of values
+MAPPED_BYTES = 2 * MAPPED_UNIT
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> ss.Relation:
+    """R whose files are much larger than what may be mapped at a time."""
+    table = pa.table({"k": np.arange(LARGE_ROWS), "v": np.arange(LARGE_ROWS) * 3})
+    folder = tmp_path_factory.mktemp("mapped") / "r.rel"
+    return ss.build_relation(table, folder, key="k", partitions=1)
+
+
+def mapped_bytes() -> int:
+    """Return how many bytes of data files this process has in its memory."""
+    smaps = Path("/proc/self/smaps").read_text()
+    found = re.findall(r"\.(?:codes|data)\nSize:.*?\nRss: +(\d+) kB", smaps, re.DOTALL)
+    return 1024 * sum(map(int, found))
+
+
+def test_rows_on_most_pages_are_looked_at_in_place(large: ss.Relation) -> None:
+    """They are the same rows, no more is mapped than allowed, and all of it is let go."""
+    reader = large.reader(["v"])
+    rows = np.arange(100, LARGE_ROWS, 1_000)
+    name = f"{large.schema.get_field_index('v')}.values"
+    reads = PlannedReads(reader, 1 << 16, MAPPED_BYTES)
+    by_page = RowsByPage(rows, reader.row_bounds)
+    assert (reads.values(name, 8, by_page).view(np.int64) == rows * 3).all()
+    assert mapped_bytes() == 0
+    peak, views = 0, 0
+    for view in reads.views(CODES, by_page.pages, len(rows)):
+        which, indexes, in_page = by_page.within(view.first, view.last)
+        starts = view.starts[indexes - view.first] // CODE_BYTES
+        codes = view.data[: len(view.data) // 8 * 8].view(np.int64)
+        assert (codes[starts + in_page] == rows[which]).all()
+        peak, views = max(peak, mapped_bytes()), views + 1
+    assert views > LARGE_ROWS * CODE_BYTES // MAPPED_BYTES
+    assert 0 < peak <= MAPPED_BYTES
+    assert mapped_bytes() == 0
+
+
+@pytest.mark.parametrize("step", [1, 100_000])
+def test_dense_rows_are_copied_and_sparse_ones_requested(large: ss.Relation, step: int) -> None:
+    """Mapping is for what lies between."""
+    reader = large.reader(["v"])
+    rows = np.arange(0, LARGE_ROWS, step)
+    by_page = RowsByPage(rows, reader.row_bounds)
+    reads = PlannedReads(reader, 1 << 16, MAPPED_BYTES)
+    for _ in reads.views(CODES, by_page.pages, len(rows)):
+        assert mapped_bytes() == 0
+
+
+def test_a_look_up_join_in_place_keeps_its_budget(
+    large: ss.Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codes and columns are mapped in turns, within its disk buffer."""
+    peaks, release = [], PlannedReads.release
+    monkeypatch.setattr(
+        PlannedReads, "release", lambda reads: (peaks.append(mapped_bytes()), release(reads))
+    )
+    keys = np.random.default_rng(1).integers(0, LARGE_ROWS, 60_000)
+    operator, stream = prepare(
+        pa.table({"k": keys}), large, memory="40MB", algorithm="lookup", how="inner"
+    )
+    assert operator is not None
+    joined = pa.Table.from_batches(operator.join(stream))
+    assert sorted(joined["k"].to_pylist()) == sorted(keys.tolist())
+    assert (joined["v"].to_numpy() == joined["k"].to_numpy() * 3).all()
+    assert max(peaks) == MAPPED_UNIT  # here no page lies in two units
+    assert operator.ledger.peaks()["disk buffer"] == 2 * MOST_PLANNED_BYTES + MAPPED_BYTES
+    assert mapped_bytes() == 0
+
+
+def test_a_file_that_is_not_cached_is_read(
+    large: ss.Relation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page faults would wait for the device, one after the other."""
+    monkeypatch.setattr(Disk, "are_cached", lambda *_: False)
+    reader = large.reader(["v"])
+    rows = np.arange(100, LARGE_ROWS, 1_000)
+    by_page = RowsByPage(rows, reader.row_bounds)
+    for _ in PlannedReads(reader, 1 << 16, MAPPED_BYTES).views(CODES, by_page.pages, len(rows)):
+        assert mapped_bytes() == 0
+
+
+def test_whether_bytes_are_cached_is_found_out(tmp_path: Path) -> None:
+    """By the system, which was told to drop them, and then to read them."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1 << 20))
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        offsets = np.array([0, 1 << 19])
+        if Disk().are_cached(descriptor, offsets):
+            pytest.skip("the folder of temporary files is in memory")
+        os.pread(descriptor, 1, 0)
+        assert Disk().are_cached(descriptor, offsets[:1])
+        assert not Disk().are_cached(descriptor, offsets)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_file_that_was_cut_off_is_not_mapped(tmp_path: Path) -> None:
+    """Also if its pages were checked before: the process would end at a byte behind its end."""
+    table = pa.table({"k": np.arange(1_000_000), "v": np.arange(1_000_000)})
+    relation = ss.build_relation(table, tmp_path / "r.rel", key="k", partitions=1)
+    rows = np.append(np.arange(100, 999_000, 1_000), 999_999)
+
+    def look() -> None:
+        reader = relation.reader(["v"])
+        pages = RowsByPage(rows, reader.row_bounds).pages
+        list(PlannedReads(reader, 1 << 16, MAPPED_BYTES).views(CODES, pages, len(rows)))
+
+    look()
+    codes = next((tmp_path / "r.rel").rglob("*.codes"))
+    content = codes.read_bytes()
+    codes.chmod(0o644)
+    codes.write_bytes(content[:-5_000])
+    with pytest.raises(CorruptRelationError, match="cut off"):
+        look()
 
 
 def test_a_file_that_ends_too_early_is_reported(tmp_path: Path) -> None:

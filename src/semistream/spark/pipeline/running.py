@@ -26,11 +26,12 @@ from semistream.spark.failures import raised_as_ours, said_by
 from semistream.spark.holding import releasing_holds
 from semistream.spark.keys import column
 from semistream.spark.maintaining import query_id
+from semistream.spark.missing import STATE_SETTINGS
 from semistream.spark.pipeline.hidden import ORIGIN, RAW, REASON, shown
 from semistream.spark.pipeline.sinking import Output
 from semistream.spark.pipeline.sourcing import read_source
 from semistream.spark.pipeline.stepping import Steps
-from semistream.spark.pipeline.stopping import Gate, wait_for
+from semistream.spark.pipeline.stopping import Gate, StoppedError, wait_for
 from semistream.spark.workers import configure_spark
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def run_pipeline(
         query = batches.start()
         with _explained(batches), raised_as_ours():
             wait_for(query, batches.gate)
+            if batches.failure is not None:  # of the micro-batch that ran when the stop came
+                raise batches.failure
         return query
     finally:
         if server is not None:
@@ -91,7 +94,8 @@ def start_pipeline(
 def pipeline_session(pipeline: Pipeline, secrets: Secrets) -> SparkSession:
     """Return a Spark session with a pipeline's configuration, and packages for what it uses."""
     builder = SparkSession.Builder().appName(pipeline.name)
-    for name, value in secrets.texts({**_QUIET, **pipeline.configuration}).items():
+    usual = {**_QUIET, **(STATE_SETTINGS if pipeline.holds_rows else {})}
+    for name, value in secrets.texts({**usual, **pipeline.configuration}).items():
         builder = builder.config(name, value)
     return configure_spark(builder, uses=pipeline.packages).getOrCreate()
 
@@ -153,7 +157,7 @@ class Batches:
         """Write a micro-batch to the sinks."""
         with self.gate.inside(number) as may_run:
             if not may_run:
-                return
+                raise StoppedError(f"micro-batch {number} came after the stop; nothing is written")
             if not self._stream:
                 found = query_id(batch, self.plan.pipeline.checkpoint_place)
                 self._stream = f"{self.plan.pipeline.name} {found}"

@@ -38,13 +38,13 @@ from semistream.relation.relation import Relation
 from semistream.spark.enrichment import enrich
 from semistream.spark.failures import said_by
 from semistream.spark.keys import column
+from semistream.spark.missing import HOLD
 from semistream.spark.pipeline.hidden import REASON, hidden, with_reason
 from semistream.spark.star import enrich_star
 from semistream.spark.surrogates import surrogate_key
 from semistream.spark.transforms import add_columns, mark_duplicates, mark_new
 from semistream.spark.types import spark_type
 
-_WHOLE_BATCH = ("mark_duplicates", "surrogate_key")
 _OUTCOME = "__semistream_matched"
 _COMMON = ("on", "algorithm", "routing", "condition", "memory_per_task")
 
@@ -58,9 +58,7 @@ class Steps:
 
     def streaming(self) -> list[Step]:
         """Return the steps of the streaming plan."""
-        steps = self.pipeline.steps
-        first = next((i for i, s in enumerate(steps) if s.kind in _WHOLE_BATCH), len(steps))
-        return steps[:first]
+        return self.pipeline.streaming_steps
 
     def of_a_batch(self) -> list[Step]:
         """Return the steps that run on each micro-batch."""
@@ -134,15 +132,17 @@ class Steps:
         given |= self._options(part)
         # Ordered rows leave together, those with a reason among them: their keys are null.
         given["reason"] = None if part.ordered else REASON
-        misses = given.pop("on_missing")
+        misses, after = given.pop("on_missing"), given.pop("after_grace")
         if misses == "drop":
             return enrich(rows, relation, **{**given, "how": "inner"})
-        if misses != "dead_letters":
+        if misses == HOLD:
+            given["on_missing"] = HOLD
+        if "dead_letters" not in (misses, after):
             return enrich(rows, relation, **given)
         outcome = part.outcome or _OUTCOME
         joined = enrich(rows, relation, **{**given, "outcome": outcome})
         missed = F.lit(f"{part.relation} has no row with this key")
-        joined = with_reason(joined, column(outcome) == "missing", missed)
+        joined = with_reason(joined, column(outcome).isin("missing", "expired"), missed)
         return joined if part.outcome else joined.drop(_OUTCOME)
 
     def _enrich_star(self, rows: DataFrame, part: EnrichStar) -> DataFrame:

@@ -4,8 +4,9 @@
 
     running ── stop() ──► the micro-batch ends ──► Spark notes that it has ──► query.stop()
 
-A micro-batch that begins after the stop was asked for waits until the query is stopped; it has
-written nothing, and the next start repeats it.
+A micro-batch that begins after the stop was asked for waits until the query is being stopped, and
+fails then: if it returned, Spark might note that it has ended before it sees the stop, and its rows
+would be lost. It has written nothing, and the next start repeats it.
 """
 
 import signal
@@ -21,6 +22,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 _SIGNALS = (signal.SIGTERM,)
 _POLL_S = 0.1
 _NOTED_S = 10.0  # the longest that Spark takes to note the end of a micro-batch
+
+
+class StoppedError(Exception):
+    """A micro-batch that came after the stop; Spark is not to note that it has ended."""
 
 
 class Gate:
