@@ -483,9 +483,9 @@ MUTANTS = (
     ),
     Mutant(
         "auto: any demand is another one",
-        "advice/watch.py",
-        "max(moves) > _MOVED",
-        "max(moves) >= 0",
+        "cost/demand.py",
+        "for before, after in pairs) > _MOVED",
+        "for before, after in pairs) >= 0",
         ("tests/unit/advice/test_auto.py::test_choices_are_remembered",),
     ),
     Mutant(
