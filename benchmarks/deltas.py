@@ -9,7 +9,6 @@ import argparse
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from time import process_time
 
@@ -18,7 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import semistream as ss
-from benchmarks.data import fingerprint, paper_workload, shuffled_relation, stream_table
+from benchmarks.data import (
+    Fingerprint,
+    fingerprint,
+    paper_workload,
+    shuffled_relation,
+    stream_table,
+)
 from benchmarks.report import Report
 
 KEY = "k"
@@ -42,8 +47,8 @@ class Case:
     def tables(self, scale: int) -> tuple[pa.Table, pa.Table]:
         """Return R and the stream."""
         workload = paper_workload(self.relation_rows // scale, self.exponent)
-        found = shuffled_relation(workload), stream_table(workload, self.stream_rows // scale)
-        return tuple(map(self._keyed, found))
+        stream = stream_table(workload, self.stream_rows // scale)
+        return self._keyed(shuffled_relation(workload)), self._keyed(stream)
 
     def _keyed(self, table: pa.Table) -> pa.Table:
         if not self.is_text:
@@ -99,8 +104,9 @@ def least_times(
     algorithm: str, stream: pa.Table, before: ss.Relation, after: ss.Relation
 ) -> tuple[float, float]:
     """Return the least processor time of a join with each; their answers are compared."""
-    memory, answers = int(MEMORY_SHARE * before.size_bytes), set()
+    memory = int(MEMORY_SHARE * before.size_bytes)
     times: tuple[list[float], list[float]] = ([], [])
+    answers: set[Fingerprint] = set()
     for number in range(ROUNDS + 1):
         for relation, found in zip((before, after), times, strict=True):
             began_s = process_time()
@@ -117,8 +123,10 @@ def least_times(
 def joined(
     algorithm: str, stream: pa.Table, relation: ss.Relation, memory: int
 ) -> Iterator[pa.RecordBatch]:
-    about = partial(ss.join, on=KEY, columns=COLUMNS, how="inner")
-    return iter(about(stream, relation, memory=memory, algorithm=algorithm))
+    joining = ss.join(
+        stream, relation, on=KEY, how="inner", columns=COLUMNS, memory=memory, algorithm=algorithm
+    )
+    return iter(joining)
 
 
 if __name__ == "__main__":
