@@ -149,6 +149,7 @@ def test_with_spark(built: Built, tmp_path: Path) -> None:
 
     here.install(built.with_extra("demo"))
     shown = here.semistream("demo", "--rows", "30000", "--sales", "30000", "--batches", "3")
+    assert re.search(r"[1-9][\d,]* new products: each has one key", shown)
     assert "30,000 rows: none lost, none twice, none wrong" in shown
     assert (tmp_path / "demo-out" / "demo.png").exists()
 

@@ -165,6 +165,9 @@ class _Demo:
         with _step(self._console, "checking every row of the warehouse against DuckDB's join"):
             checked = self._prove()
         self._console.print(f"  {checked:,} rows: none lost, none twice, none wrong")
+        with _step(self._console, "giving products that the master lacks their warehouse keys"):
+            numbered = self._number_new_products(relation, budget)
+        self._console.print(f"  {numbered:,} new products: each has one key, and is in the relation now")
         plain = self._compare()
         self._report(relation, budget, ours, plain)
 
@@ -240,6 +243,37 @@ class _Demo:
                 "semistream; please report it with the options of this run"
             )
         return int(rows)
+
+    def _number_new_products(self, relation: Relation, budget: int) -> int:
+        """Number new products; raise unless each has one key, the next after those that exist."""
+        found = self._spark.number_new_products("sales", relation, budget)
+        with duckdb.connect() as db:
+            db.register("found", found)
+            wrong: Any = db.execute(
+                f"""
+                WITH products AS (FROM read_parquet('{self._out}/products.parquet')),
+                new AS (
+                    SELECT DISTINCT product_id
+                    FROM read_parquet('{self._out}/sales/*.parquet')
+                    WHERE product_id IS NOT NULL
+                    AND product_id NOT IN (SELECT product_id FROM products)
+                ),
+                expected AS (
+                    SELECT product_id, row_number() OVER (ORDER BY product_id)
+                        + (SELECT max(surrogate_key) FROM products) AS surrogate_key
+                    FROM new
+                ),
+                actual AS (SELECT product_id, surrogate_key FROM found WHERE product_id IS NOT NULL)
+                SELECT (SELECT count(*) FROM (FROM expected EXCEPT ALL FROM actual))
+                     + (SELECT count(*) FROM (FROM actual EXCEPT ALL FROM expected))
+                """
+            ).fetchone()
+        if wrong[0]:
+            raise DemoError(
+                f"{wrong[0]:,} new products have other keys than DuckDB gives them. This is a bug "
+                "of semistream; please report it with the options of this run"
+            )
+        return int(found.num_rows)
 
     def _compare(self) -> dict[str, list[BatchFigures]]:
         """Run the micro-batches through each plain join, all of them through the best."""

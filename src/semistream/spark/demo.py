@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,7 +19,8 @@ from semistream.spark.build import build_from_dataframe
 from semistream.spark.enrichment import enrich
 from semistream.spark.metrics import fields_of
 from semistream.spark.session import local_session
-from semistream.spark.transforms import add_columns
+from semistream.spark.surrogates import surrogate_key
+from semistream.spark.transforms import add_columns, mark_duplicates, mark_new
 
 # Plain Spark's joins: the hint that selects each, and its name.
 PLAIN_JOINS = {
@@ -116,6 +118,17 @@ class DemoSpark:
             memory=budget_bytes,
         )
         return self._write(enriched, name)
+
+    def number_new_products(self, sales: str, relation: Relation, budget_bytes: int) -> pa.Table:
+        """Give products that the master lacks the next warehouse keys; return both, once each.
+
+        They are found among the sales, taken once, numbered, and put into the relation.
+        """
+        sold = self._spark.read.parquet(str(self._out / sales)).select(KEY)
+        new = mark_new(sold, relation, on=KEY, memory=budget_bytes).filter("is_new").drop("is_new")
+        once = mark_duplicates(new, on=KEY).filter("NOT is_duplicate").drop("is_duplicate")
+        numbered = surrogate_key(once, relation, to=COLUMNS[0], on=KEY, memory=budget_bytes)
+        return numbered.toArrow()
 
     def join_plainly(self, hint: str, sales: str, name: str) -> Run:
         """Start one of `PLAIN_JOINS` over the sales in a folder; the rows go to `name`."""
