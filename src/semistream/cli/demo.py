@@ -167,7 +167,7 @@ class _Demo:
         self._console.print(f"  {checked:,} rows: none lost, none twice, none wrong")
         with _step(self._console, "giving products that the master lacks their warehouse keys"):
             numbered = self._number_new_products(relation, budget)
-        self._console.print(f"  {numbered:,} new products: each has one key, and is in the relation now")
+        self._console.print(f"  {numbered:,} new products: each has one key, and is in R now")
         plain = self._compare()
         self._report(relation, budget, ours, plain)
 
