@@ -424,7 +424,7 @@ FIGURES = (
     Figure(
         PAPER,
         "3f",
-        "CMESHJOIN and MESHJOIN on cloud reports (a synthetic stand-in)",
+        "CMESHJOIN and MESHJOIN on cloud reports (without --clouds: generated)",
         _cloud_points,
         _BY_MEMORY,
         (

@@ -163,8 +163,12 @@ def intermittent_points(lab: Lab) -> Sequence[Point]:
 
 
 def draw_intermittent(canvas: Canvas, table: Table) -> None:
-    """Draw the mean and the longest latency side by side."""
-    labels = {"latency_s": "mean latency (s), log", "longest_s": "longest latency (s), log"}
-    for axes, (y, label) in zip(canvas.subplots(1, 2), labels.items(), strict=True):
-        x_label = f"pause after {_SHORT_S:g} s of arrivals (s)"
+    """Draw the rate, the mean and the longest latency side by side."""
+    x_label = f"pause after {_SHORT_S:g} s of arrivals (s)"
+    rate, mean, longest = canvas.subplots(1, 3)
+    Lines("pause_s", "share_served", x_label, "rate, of the arrivals'", "algorithm").draw(
+        rate, table
+    )
+    for axes, y, label in ((mean, "latency_s", "mean"), (longest, "longest_s", "longest")):
+        label = f"{label} latency (s), log"
         Lines("pause_s", y, x_label, label, "algorithm", log_y=True).draw(axes, table)

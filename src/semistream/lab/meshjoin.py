@@ -401,7 +401,7 @@ FIGURES = (
     Figure(
         PAPER,
         "6d",
-        "MESHJOIN and INLJ on cloud reports (a synthetic stand-in), by memory",
+        "MESHJOIN and INLJ on cloud reports (without --clouds: generated), by memory",
         _cloud_points,
         _BY_MEMORY,
         (
