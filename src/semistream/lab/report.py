@@ -82,8 +82,7 @@ _CLASSES = {
 
 def write_report(results: Sequence[Result], out: Path, order: Sequence[str]) -> Path:
     """Write the page and return its path; figures not in `order` come last."""
-    places = {name: place for place, name in enumerate(order)}
-    results = sorted(results, key=lambda r: (places.get(r.name, len(places)), r.name))
+    results = in_order(results, order)
     papers: dict[str, list[Result]] = {}
     for result in results:
         papers.setdefault(result.paper, []).append(result)
@@ -114,6 +113,12 @@ def write_report(results: Sequence[Result], out: Path, order: Sequence[str]) -> 
         encoding="utf-8",
     )
     return path
+
+
+def in_order(results: Sequence[Result], order: Sequence[str]) -> list[Result]:
+    """Return figures in the order of their names in `order`; others come last."""
+    places = {name: place for place, name in enumerate(order)}
+    return sorted(results, key=lambda r: (places.get(r.name, len(places)), r.name))
 
 
 def _settings(result: Result) -> dict[str, str]:
