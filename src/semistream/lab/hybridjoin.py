@@ -44,6 +44,7 @@ from semistream.workload.bursty import VirtualStreams
 PAPER = "hybridjoin"
 _PAGES_OF_R, _SEGMENT_PAGES = 16_000, 20
 _STEPS = 65_536
+_SALES_PER_PRODUCT = 20
 
 
 def _use_points(lab: Lab) -> Sequence[Point]:
@@ -96,9 +97,14 @@ def _draw_buffer(canvas: Canvas, table: Table) -> None:
 def _sales_points(lab: Lab) -> Sequence[Point]:
     def rows() -> list[Row]:
         workload = skewed(lab).workload
-        sold = 2_000_000
-        keys = workload.stream_rows(0, sold).column("k").to_numpy()
-        counts = np.sort(np.bincount(keys, minlength=workload.relation_rows))[::-1]
+        rows = workload.relation_rows
+        # So many that the products sold most are not those with luck.
+        sold, piece = _SALES_PER_PRODUCT * rows, _SALES_PER_PRODUCT * rows // 20
+        counts = np.zeros(rows, np.int64)
+        for first in range(0, sold, piece):
+            keys = workload.stream_rows(first, piece).column("k").to_numpy()
+            counts += np.bincount(keys, minlength=rows)
+        counts = np.sort(counts)[::-1]
         cumulated = np.cumsum(counts) / sold
         shares = [*np.linspace(0.01, 0.1, 10), *np.linspace(0.15, 1.0, 18)]
         return [
