@@ -126,7 +126,7 @@ def _settings(result: Result) -> dict[str, str]:
         "Device": result.device,
         "Scale": _SCALES.get(result.scale, result.scale),
         "Machine": result.machine,
-        "Seeds": ", ".join(str(seed) for seed in result.seeds),
+        "Seeds": f"seed{'s' * (len(result.seeds) > 1)} {', '.join(map(str, result.seeds))}",
         "Version": f"Semistream {result.version}",
     }
 
