@@ -91,6 +91,21 @@ def test_claims_on_the_stand_in_are_not_judged() -> None:
         assert judge(FIGURES[name], Table(rows))[0].verdict == Verdict.NOT_JUDGED
 
 
+def test_a_join_that_never_waits_can_be_compared() -> None:
+    """Figure 10(b) of HYBRIDJOIN: at a low rate INLJ may not wait at all."""
+    rates = (75.0, 100.0, 125.0, 250.0, 500.0, 2000.0)
+    waits = {"meshjoin": [9.0] * 6, "hybridjoin": [0.1] * 6, "inlj": [0.0, 0.0, 0.0, 1.0, 2.0, 9.0]}
+    rows: list[Row] = [
+        {"arrivals_per_s": rate, "algorithm": name, "seconds": seconds}
+        for name, each in waits.items()
+        for rate, seconds in zip(rates, each, strict=True)
+    ]
+    claims = judge(FIGURES["hybridjoin-10b"], Table(rows))
+    assert {claim.verdict for claim in claims} == {Verdict.HOLDS}
+    both = Table([{"x": 1.0, "s": s, "y": 0.0} for s in "ab"])
+    assert both.ratios("x", "y", "s", "a", "b") == [1.0]
+
+
 def test_real_reports_are_judged(tmp_path: Path) -> None:
     """Two months in the archive's format: the figure is made from them, and has a verdict."""
     months = tmp_path / "months"
