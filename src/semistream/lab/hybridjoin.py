@@ -434,7 +434,7 @@ _FIGURES = (
         note="1,000 tuples a second arrive for 10 s, then none for a while, again and again.",
         needs_clock=True,
         is_random=False,
-        size=(11.0, 4.2),
+        size=(9.0, 4.4),
     ),
     Figure(
         PAPER,

@@ -141,7 +141,7 @@ def seek_points(lab: Lab) -> Sequence[Point]:
 
 
 def intermittent_points(lab: Lab) -> Sequence[Point]:
-    """Return rates and latencies of a stream that pauses."""
+    """Return latencies of a stream that pauses; figures 10(c) and (d) have rates on bursts."""
 
     def row(pause_s: float, algorithm: str) -> Row:
         rig = skewed(lab)
@@ -156,19 +156,14 @@ def intermittent_points(lab: Lab) -> Sequence[Point]:
             "algorithm": algorithm,
             "latency_s": served.latency_s,
             "longest_s": served.longest_s,
-            "share_served": served.rate / mean_rate,
         }
 
     return [partial(row, p, n) for n in ("meshjoin", "hybridjoin") for p in PAUSES_S]
 
 
 def draw_intermittent(canvas: Canvas, table: Table) -> None:
-    """Draw the rate, the mean and the longest latency side by side."""
-    x_label = f"pause after {_SHORT_S:g} s of arrivals (s)"
-    rate, mean, longest = canvas.subplots(1, 3)
-    Lines("pause_s", "share_served", x_label, "rate, of the arrivals'", "algorithm").draw(
-        rate, table
-    )
-    for axes, y, label in ((mean, "latency_s", "mean"), (longest, "longest_s", "longest")):
-        label = f"{label} latency (s), log"
+    """Draw the mean and the longest latency side by side."""
+    labels = {"latency_s": "mean latency (s), log", "longest_s": "longest latency (s), log"}
+    for axes, (y, label) in zip(canvas.subplots(1, 2), labels.items(), strict=True):
+        x_label = f"pause after {_SHORT_S:g} s of arrivals (s)"
         Lines("pause_s", y, x_label, label, "algorithm", log_y=True).draw(axes, table)
