@@ -12,6 +12,7 @@ _CHANGE = "tests/unit/relation/test_change.py"
 _READ_PLAN = ("tests/unit/relation/test_readplan.py",)
 _SEQUENCE = "tests/contract/test_sequences.py::test_a_sequence_of_changes"
 _SPARSE = ("tests/unit/joins/test_diskbuffer.py",)
+_VERDICTS = "tests/unit/lab/test_verdicts.py"
 
 
 def short(*algorithms: str) -> tuple[str, ...]:
@@ -25,6 +26,42 @@ def contract(test: str, *parameters: str) -> tuple[str, ...]:
 
 
 MUTANTS = (
+    # the lab
+    Mutant(
+        "lab: the best verdict of any seed counts",
+        "lab/runner.py",
+        "verdict = max(verdicts",
+        "verdict = min(verdicts",
+        (f"{_VERDICTS}::test_the_worst_verdict_of_any_seed_counts",),
+    ),
+    Mutant(
+        "lab: a claim about the paper's equation is judged on our model",
+        "lab/findings/xhybridjoin.py",
+        '(shares["printed"], 1.0)',
+        '(shares["model"], 1.0)',
+        (f"{_VERDICTS}::test_equation_9_as_printed_chooses_hardly_any_pinned_part",),
+    ),
+    Mutant(
+        "lab: bursts are judged for the first seed alone",
+        "lab/findings/hybridjoin.py",
+        "for name in FLOWS]",
+        "for name in FLOWS[:1]]",
+        (f"{_VERDICTS}::test_each_seeds_bursts_are_judged_and_not_their_mean",),
+    ),
+    Mutant(
+        "lab: real cloud reports are not judged",
+        "lab/common.py",
+        "STAND_IN if lab.clouds is None else REAL_REPORTS",
+        "STAND_IN",
+        (f"{_VERDICTS}::test_real_reports_are_judged",),
+    ),
+    Mutant(
+        "lab: MESHJOIN goes on before its next tuples have arrived",
+        "lab/latency.py",
+        "if needed > 1 or now == requested_at:",
+        "if now == requested_at:",
+        ("tests/unit/lab/test_streams.py::test_meshjoin_waits_for_its_next_tuples",),
+    ),
     # joins: the scans
     Mutant(
         "MESHJOIN: a batch leaves one read early",

@@ -32,6 +32,7 @@ from semistream.lab.map import measure_map, write_map
 from semistream.lab.report import write_report
 from semistream.lab.rig import REAL
 from semistream.lab.runner import Result, claims_of, results_in, run_figure, score
+from semistream.lab.verdicts import write_verdicts
 from semistream.workload.cloudfiles import CloudFiles
 
 _COLOURS = {
@@ -131,7 +132,10 @@ def make_report(out: Path) -> int:
             f"there are no figures in {out}; make some: semistream lab run --out {out}"
         )
     path = write_report(results, out, list(FIGURES))
-    Console().print(f"{len(results)} figures in {out}; all on one page: {path}")
+    verdicts = write_verdicts(results, out, list(FIGURES))
+    Console().print(
+        f"{len(results)} figures in {out}; all on one page: {path}; verdicts as text: {verdicts}"
+    )
     return 0
 
 
@@ -144,7 +148,11 @@ def compare_folders(first: Path, second: Path) -> int:
     for pair in found:
         span = f"{pair.least:.2f} to {pair.most:.2f}, median {pair.median:.2f}"
         table.add_row(pair.name, str(pair.numbers), span, pair.verdicts)
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for pair in found:
+        for claim in pair.changed:
+            console.print(f"{pair.name}: {claim}", highlight=False)
     return 0
 
 

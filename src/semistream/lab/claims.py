@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import isnan, nan, sqrt
+from math import inf, isnan, nan, sqrt
 from pathlib import Path
 from typing import TypeAlias
 
@@ -107,10 +107,14 @@ class Table:
         return {k: v for k, v in found.items() if not isnan(v)}
 
     def ratios(self, key: str, value: str, series: str, over: str, under: str) -> list[float]:
-        """Return, wherever both series have a value, the first over the second."""
+        """Return, wherever both series have a value, the first over the second.
+
+        Over zero, such as a waiting time of nothing, it is infinity, and 1 if both are zero.
+        """
         above = self.lookup(key, value, **{series: over})
         below = self.lookup(key, value, **{series: under})
-        return [above[k] / below[k] for k in above if k in below]
+        pairs = [(above[k], below[k]) for k in above if k in below]
+        return [a / b if b else (inf if a else 1.0) for a, b in pairs]
 
     def intervals(self, name: str) -> list[float] | None:
         """Return half the widths of a column's confidence intervals; None if it has none."""

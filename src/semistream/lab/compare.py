@@ -1,7 +1,7 @@
 """Compares figures that were made twice, such as in miniature and at the papers' size."""
 
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ class Pair:
     median: float
     most: float
     verdicts: str
+    changed: tuple[str, ...]  # the claims whose verdicts differ, with both
 
 
 def compare(first: Path, second: Path) -> list[Pair]:
@@ -34,13 +35,12 @@ def compare(first: Path, second: Path) -> list[Pair]:
 def _pair(mine: Result, other: Result, first: Path, second: Path) -> Pair:
     tables = [Table.read(folder / f"{mine.name}.csv") for folder in (first, second)]
     ratios = _ratios(*tables)
-    same = [a.verdict == b.verdict for a, b in zip(mine.claims, other.claims, strict=True)]
-    verdicts = f"{sum(same)} of {len(same)} the same"
-    if not ratios:
-        return Pair(mine.name, 0, float("nan"), float("nan"), float("nan"), verdicts)
-    return Pair(
-        mine.name, len(ratios), min(ratios), float(np.median(ratios)), max(ratios), verdicts
-    )
+    others = {claim.says: claim.verdict for claim in other.claims}
+    both = [(claim, others[claim.says]) for claim in mine.claims if claim.says in others]
+    changed = tuple(f"{c.says} {c.verdict} / {v}" for c, v in both if c.verdict != v)
+    verdicts = f"{len(both) - len(changed)} of {len(both)} the same"
+    least, median, most = np.quantile(ratios, (0.0, 0.5, 1.0)).tolist() if ratios else [nan] * 3
+    return Pair(mine.name, len(ratios), least, median, most, verdicts, changed)
 
 
 def _ratios(first: Table, second: Table) -> list[float]:

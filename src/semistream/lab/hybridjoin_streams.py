@@ -141,7 +141,7 @@ def seek_points(lab: Lab) -> Sequence[Point]:
 
 
 def intermittent_points(lab: Lab) -> Sequence[Point]:
-    """Return rates and latencies of a stream that pauses."""
+    """Return latencies of a stream that pauses; figures 10(c) and (d) have rates on bursts."""
 
     def row(pause_s: float, algorithm: str) -> Row:
         rig = skewed(lab)
@@ -156,7 +156,6 @@ def intermittent_points(lab: Lab) -> Sequence[Point]:
             "algorithm": algorithm,
             "latency_s": served.latency_s,
             "longest_s": served.longest_s,
-            "share_served": served.rate / mean_rate,
         }
 
     return [partial(row, p, n) for n in ("meshjoin", "hybridjoin") for p in PAUSES_S]

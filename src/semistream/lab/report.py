@@ -82,8 +82,7 @@ _CLASSES = {
 
 def write_report(results: Sequence[Result], out: Path, order: Sequence[str]) -> Path:
     """Write the page and return its path; figures not in `order` come last."""
-    places = {name: place for place, name in enumerate(order)}
-    results = sorted(results, key=lambda r: (places.get(r.name, len(places)), r.name))
+    results = in_order(results, order)
     papers: dict[str, list[Result]] = {}
     for result in results:
         papers.setdefault(result.paper, []).append(result)
@@ -116,12 +115,18 @@ def write_report(results: Sequence[Result], out: Path, order: Sequence[str]) -> 
     return path
 
 
+def in_order(results: Sequence[Result], order: Sequence[str]) -> list[Result]:
+    """Return figures in the order of their names in `order`; others come last."""
+    places = {name: place for place, name in enumerate(order)}
+    return sorted(results, key=lambda r: (places.get(r.name, len(places)), r.name))
+
+
 def _settings(result: Result) -> dict[str, str]:
     return {
         "Device": result.device,
         "Scale": _SCALES.get(result.scale, result.scale),
         "Machine": result.machine,
-        "Seeds": ", ".join(str(seed) for seed in result.seeds),
+        "Seeds": f"seed{'s' * (len(result.seeds) > 1)} {', '.join(map(str, result.seeds))}",
         "Version": f"Semistream {result.version}",
     }
 

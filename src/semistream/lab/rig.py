@@ -298,10 +298,11 @@ class Rig:
         most = _MOST_PER_ROW * self.relation.row_count
         loads = self.page_count / (split.pages_per_read or self.page_count)
         if loads >= _MANY_LOADS and not _record(algorithm).has_front:
-            # So many loads even out: within a part of a cycle for a scan. The window of an index
-            # join is filled at once; it takes some cycles until its tuples are of all ages.
+            # So many loads even out: within a part of a cycle for a scan. An index join swings: the
+            # first window arrives at once, and the load that most tuples request is read again and
+            # again in step. A swing takes about one and a half cycles; two of them are measured.
             is_scan = _record(algorithm).family == "scan"
-            return Period(1.2, 0.4, most) if is_scan else Period(3, 1, most)
+            return Period(1.2, 0.4, most) if is_scan else Period(1.5, 3, most)
         return _period(algorithm, most)
 
     def _endless(self, batch_rows: int) -> Iterator[pa.RecordBatch]:

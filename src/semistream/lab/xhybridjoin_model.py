@@ -1,4 +1,4 @@
-"""X-HYBRIDJOIN's cost model against measurement: figures 6 and 8.
+"""X-HYBRIDJOIN's cost model against measurement: figures 4, 6 and 8.
 
 The equations as printed, equation 9 also corrected, and our own model.
 """
@@ -9,7 +9,7 @@ from functools import partial
 from semistream.budget.split import Split
 from semistream.cost.demand import Demand
 from semistream.cost.tuning import Tuned
-from semistream.lab.claims import Row
+from semistream.lab.claims import Row, Table
 from semistream.lab.common import MB, PAGE_BYTES, symbols_of
 from semistream.lab.equations import xhybridjoin as printed
 from semistream.lab.figures import Lab, Point
@@ -18,6 +18,48 @@ from semistream.lab.rig import Rig
 
 SWAPPED_MB = (0.6, 1.2, 2.4, 4.0, 6.0, 10.0, 16.0)
 PINNED_MB = (0.0, 0.6, 1.2, 2.5, 5.0, 10.0, 16.0, 24.0)
+
+
+_GRID = "measured"  # marks the rows of figure 4 that are its grid
+
+
+def surface_points(lab: Lab) -> Sequence[Point]:
+    """Return figure 4: the rates of a grid of sizes, and those at the sizes that models choose."""
+
+    def row(swapped_mb: float, pinned_mb: float) -> Row:
+        rig = skewed(lab)
+        split = Split(rig.pages_in(swapped_mb * MB), None, round(pinned_mb * MB / rig.page_bytes))
+        rate = rig.measure("xhybridjoin", MEMORY, split).rate
+        sizes: Row = {"swapped_mb": swapped_mb, "pinned_mb": pinned_mb}
+        return {**sizes, "what": _GRID, "tuples_per_s": rate}
+
+    def chosen(what: str) -> Row:
+        rig = skewed(lab)
+        swapped, pinned = _best_pages(rig, what)
+        rate = rig.measure("xhybridjoin", MEMORY, Split(swapped, None, pinned)).rate
+        page_mb = rig.page_bytes / MB
+        sizes: Row = {"swapped_mb": swapped * page_mb, "pinned_mb": pinned * page_mb}
+        return {**sizes, "what": what, "tuples_per_s": rate}
+
+    grid = [partial(row, s, p) for p in PINNED_MB for s in SWAPPED_MB]
+    return [*grid, *(partial(chosen, what) for what in ("printed", "corrected", "model"))]
+
+
+def _best_pages(rig: Rig, what: str) -> tuple[int, int]:
+    """Return the best sizes of both parts, in pages of the rig, by one of the models."""
+    if what == "model":
+        best = rig.tuned("xhybridjoin", MEMORY).settings
+        return best.pages_per_read, best.pinned_pages
+    symbols = symbols_of(rig, "xhybridjoin", printed.NODE_BYTES, seeks=True)
+    served = printed.stream_input_as_printed if what == "printed" else printed.stream_input
+    demand = Demand.zipf(1.0, round(symbols.row_count))
+    k, l = printed.best_parts(symbols, demand, MEMORY, served)  # noqa: E741
+    return rig.pages_in(k * PAGE_BYTES), round(l * PAGE_BYTES / rig.page_bytes)
+
+
+def grid_of(table: Table) -> Table:
+    """Return the measured grid of figure 4."""
+    return table.where(what=_GRID)
 
 
 def tuning_points(lab: Lab, x: str) -> Sequence[Point]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from semistream.budget.split import Split
 from semistream.cli.lab import Setup, choose, run_figures
 from semistream.cli.main import main
 from semistream.errors import OptionError
@@ -102,6 +103,13 @@ def test_the_model_knows_the_row_store(tmp_path: Path) -> None:
             measured = here.measure_tuned(algorithm, 12 * MB)
             predicted = here.predict(algorithm, measured).rate
             assert predicted == pytest.approx(measured.rate, rel=0.15), algorithm
+
+
+def test_an_index_join_is_measured_over_whole_swings(tmp_path: Path) -> None:
+    """One load has most of the stream, and is read in step: within a cycle the rate doubles."""
+    here = rig(tmp_path, 20.0, "hdd-one-cost", exponent=1.0, by_frequency=True, rows=2e6)
+    measured = here.measure("hybridjoin", 50 * MB, Split(1))
+    assert measured.rate == pytest.approx(here.predict("hybridjoin", measured).rate, rel=0.08)
 
 
 def test_a_wrong_row_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

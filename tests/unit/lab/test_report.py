@@ -103,6 +103,12 @@ def test_all_that_was_found_is_there_and_escaped(tmp_path: Path) -> None:
     assert "https:" not in html
 
 
+def test_seeds_that_differ_are_said_with_the_figure(tmp_path: Path) -> None:
+    _, page = _write([KNEE, OURS, replace(SKEW, seeds=(7,))], tmp_path)
+    assert "seeds 7, 8, 9; exceptions are noted with the figure" in page.text
+    assert "· seed 7 ·" in page.text
+
+
 def test_figures_are_grouped_by_paper_in_the_order_of_the_catalogue(tmp_path: Path) -> None:
     old = replace(KNEE, name="meshjoin-1")  # no longer in the catalogue: the last of its paper
     _, page = _write([old, OURS, SKEW, KNEE], tmp_path)
