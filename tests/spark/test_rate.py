@@ -26,7 +26,7 @@ def test_a_rate_limits_the_memory(spark: SparkSession, tmp_path: Path) -> None:
         options = {"memory": "2MB", "routing": "shuffle", "name": counted}
         joined = ss.enrich(stream, relation, rate=rate, **options)
         assert same_rows(joined.toArrow(), expected)
-        peaks.append(counted.get["memory_bytes_peak"])
+        peaks.append(counted.get["metrics"]["memory_bytes_peak"])
     assert peaks[1] < 0.8 * peaks[0]
     with pytest.raises(OptionError, match="rate is a positive number"):
         ss.enrich(stream, relation, rate=0)
