@@ -206,7 +206,7 @@ def test_dense_rows_are_copied_and_sparse_ones_requested(large: ss.Relation, ste
     reader = large.reader(["v"])
     rows = np.arange(0, LARGE_ROWS, step)
     by_page = RowsByPage(rows, reader.row_bounds)
-    reads = PlannedReads(reader, 1 << 16, MAPPED_BYTES)
+    reads = PlannedReads(reader, 1 << 22, MAPPED_BYTES)
     for _ in reads.views(CODES, by_page.pages, len(rows)):
         assert mapped_bytes() == 0
 
@@ -240,7 +240,7 @@ def test_a_file_that_is_not_cached_is_read(
     reader = large.reader(["v"])
     rows = np.arange(100, LARGE_ROWS, 1_000)
     by_page = RowsByPage(rows, reader.row_bounds)
-    for _ in PlannedReads(reader, 1 << 16, MAPPED_BYTES).views(CODES, by_page.pages, len(rows)):
+    for _ in PlannedReads(reader, 1 << 22, MAPPED_BYTES).views(CODES, by_page.pages, len(rows)):
         assert mapped_bytes() == 0
 
 
