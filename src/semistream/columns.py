@@ -262,6 +262,15 @@ def join_fixed(dtype: pa.DataType, values: Array, validity: Validity | None) -> 
     return wrap_storage(dtype, array)
 
 
+def join_buffer(
+    dtype: pa.DataType, count: int, values: pa.Buffer, validity: Validity | None
+) -> pa.Array:
+    """Return an Arrow array over the bytes of values, one byte of each if they are bools."""
+    if pa.types.is_primitive(dtype) and not pa.types.is_boolean(dtype):
+        return pa.Array.from_buffers(dtype, count, [_pack_validity(validity), values])
+    return join_fixed(dtype, np.frombuffer(values, numpy_dtype(dtype), count), validity)
+
+
 def split_bytes(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8], Validity | None]:
     """Return lengths, data and validity of a BYTES column; data holds the rows back to back.
 

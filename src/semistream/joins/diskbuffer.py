@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from semistream.budget.pagesizes import arena_bytes, slab_bytes
 from semistream.columns import Encoding
+from semistream.joins.fixedcolumns import Block, FixedColumns
 from semistream.joins.front_kernels import tally
 from semistream.joins.pagereads import RequestedPages, read_in_place
 from semistream.joins.protocols import LocatedRows
@@ -79,6 +80,7 @@ class DiskBuffer:
         # All columns that are held, and those of them that the join reads.
         self._slabs = {c: Slab(reader, c, part) for c, part in zip(stored, lent, strict=True)}
         self._requested = [self._slabs[column] for column in columns]
+        self._fixed = FixedColumns(reader, self._requested, arena)
         # Nested columns are located last and gathered first: see `_LateRows`.
         self._order = sorted(
             range(len(columns)), key=lambda i: self._requested[i].encoding is Encoding.NESTED
@@ -147,7 +149,8 @@ class DiskBuffer:
         bounds = self._reader.row_bounds
         places = rows - (bounds[requested.first] - bounds[self._first])
         about = (self._requested, self._order, rows, self.codes, places)
-        return _LateRows(*about, partial(self._read, requested))
+        read_fixed = partial(self._read_fixed, requested, places)
+        return _LateRows(*about, partial(self._read, requested), read_fixed)
 
     def _pages_of(self, rows: NDArray[np.int64]) -> RequestedPages:
         """Return the pages on which some rows lie."""
@@ -162,6 +165,13 @@ class DiskBuffer:
     def _read(self, requested: RequestedPages, load: Callable[[RequestedPages], int]) -> None:
         with self._stopwatch.phase("io"):
             self.bytes_read += load(requested)
+
+    def _read_fixed(self, requested: RequestedPages, places: NDArray[np.int64]) -> Block | None:
+        with self._stopwatch.phase("io"):
+            block = self._fixed.gather(requested, places)
+        if block is not None:
+            self.bytes_read += block.bytes_read
+        return block
 
 
 class _LateRows:
@@ -179,12 +189,14 @@ class _LateRows:
         codes: NDArray[np.int64],
         places: NDArray[np.int64],
         read: Callable[[Callable[[RequestedPages], int]], None],
+        read_fixed: Callable[[], Block | None],
     ) -> None:
         self._slabs = slabs  # of the columns that the join reads
         self._rows = rows  # on the pages in the disk buffer
         self._codes = codes  # of all rows on these pages
         self._places = places  # of the rows in what `read` brings in
         self._read = read  # brings parts of a column into the arena
+        self._read_fixed = read_fixed  # returns the rows' values of all columns of fixed width
         # Where the texts of a column start, and their lengths.
         self._texts: dict[int, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
         self._loaded: int | None = None  # the nested column that is in the arena
@@ -195,9 +207,23 @@ class _LateRows:
                 self._locate(i, slabs[i])
 
     def gather(self) -> list[pa.Array]:
-        """Read the columns one by one, and copy the rows out of each."""
-        gathered = {i: self._gather(i, self._slabs[i]) for i in reversed(self._order)}
-        return [gathered[i] for i in range(len(self._slabs))]
+        """Read the columns, and copy the rows out of each.
+
+        Those of fixed width are read last, all at once if that is possible; else one by one.
+        """
+        slabs, order = self._slabs, self._order[::-1]
+        gathered = {i: self._gather(i, slabs[i]) for i in order if not slabs[i].is_fixed}
+        if len(gathered) < len(slabs):
+            block = self._read_fixed()
+            for i in (i for i in order if slabs[i].is_fixed):
+                gathered[i] = self._gather(i, slabs[i]) if block is None else self._join(i, block)
+        return [gathered[i] for i in range(len(slabs))]
+
+    def _join(self, i: int, block: Block) -> pa.Array:
+        slab = self._slabs[i]
+        if slab.has_nulls:
+            self._read(slab.load_validity)
+        return slab.gather_block(block.values_of(i), self._places)
 
     def _locate(self, i: int, slab: Slab) -> None:
         if self.sizes is None:

@@ -17,6 +17,7 @@ from semistream.budget.rowsizes import NESTED_COPIES
 from semistream.columns import (
     Encoding,
     encoding_of,
+    join_buffer,
     join_bytes,
     join_fixed,
     nested_from_message,
@@ -27,6 +28,7 @@ from semistream.joins.pagereads import RequestedPages, read_in_place
 from semistream.joins.row_kernels import gather_bytes, starts_of
 from semistream.joins.rows import gather_from_chunks
 from semistream.relation.layout import part_names
+from semistream.relation.parts import Part
 from semistream.relation.reader import PageReader
 
 
@@ -51,6 +53,15 @@ class Slab:
         # A lone integer key is stored only as its code.
         self.is_implied = index not in reader.manifest.stored_fields
         self.is_variable = self.encoding is not Encoding.FIXED and not self.is_implied
+        self.is_fixed = not self.is_variable and not self.is_implied
+        self.has_nulls = self.is_fixed and reader.has_nulls(column)  # on any page
+
+    @property
+    def values_part(self) -> Part:
+        """Where the values of a column of fixed width are."""
+        part = self._reader.part(self._names["values"])
+        assert part is not None, "every page has values"
+        return part
 
     def from_codes(self, codes: NDArray[np.int64]) -> pa.Array:
         """Return a lone integer key, which is stored only as its code."""
@@ -67,6 +78,12 @@ class Slab:
         else:
             self._read_lengths(requested)
             self._read_data(requested)
+        return self._bytes_read
+
+    def load_validity(self, requested: RequestedPages) -> int:
+        """Read only which values of a column of fixed width are null; return the bytes read."""
+        self._used = self._bytes_read = 0
+        self._validity = self._read_validity(requested)
         return self._bytes_read
 
     def load_lengths(self, requested: RequestedPages) -> int:
@@ -123,6 +140,10 @@ class Slab:
             row = (rows - self._page_bounds[page]).astype(np.int32)
             return gather_from_chunks(self._dtype, self._messages, page, row)
         return join_fixed(self._dtype, self._values[rows], self._validity_at(rows))
+
+    def gather_block(self, values: pa.Buffer, rows: NDArray[np.int64]) -> pa.Array:
+        """Return rows of a column of fixed width whose values have been gathered."""
+        return join_buffer(self._dtype, len(rows), values, self._validity_at(rows))
 
     def gather_texts(
         self,

@@ -43,7 +43,7 @@ from semistream.relation.pagetable import (
     read_columns,
 )
 from semistream.relation.parts import Part, remember_checked
-from semistream.relation.storage import PageFile, Store
+from semistream.relation.storage import NativePageFile, PageFile, Store
 from semistream.relation.writer import CODE_BYTES
 
 
@@ -280,6 +280,18 @@ class PageReader:
         """Return up to which of some pages, which ascend, all lie in one file."""
         file_index = self._file_index[pages[first]]
         return int(np.searchsorted(pages, np.searchsorted(self._file_index, file_index, "right")))
+
+    def descriptor_of(self, pages: NDArray[np.int64]) -> int | None:
+        """Return a descriptor of the data file of some pages, which ascend, to read them natively.
+
+        None if they lie in several files, or the file is not read as it is. It is valid until the
+        reader is asked for another page.
+        """
+        file_index = int(self._file_index[pages[0]])
+        if file_index != self._file_index[pages[-1]]:
+            return None
+        file = self._file(file_index, "data")
+        return file.descriptor if isinstance(file, NativePageFile) else None
 
     def map_cached(self, part: Part, pages: NDArray[np.int64]) -> mmap.mmap | None:
         """Map the file in which a part of some pages lies, if that is in the page cache."""

@@ -89,6 +89,15 @@ class Output(Protocol):
         ...
 
 
+class NativePageFile(LocalPageFile):
+    """A local file that kernels may read by its descriptor."""
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor for planned reads, until the next file is asked for."""
+        return self._planned_descriptor()
+
+
 class ArrowPageFile(RequestFile):
     """A file on any Arrow file system."""
 
@@ -310,7 +319,8 @@ class LocalStore(Store):
 
     def open_pages(self, name: str) -> PageFile:
         """Open a file for random reads."""
-        return LocalPageFile(self.path(name), self.disk)
+        is_real = type(self.disk) is Disk
+        return (NativePageFile if is_real else LocalPageFile)(self.path(name), self.disk)
 
     def remove_file(self, name: str) -> None:
         """Delete a file; nothing happens if it is not there."""
