@@ -709,9 +709,9 @@ MUTANTS = (
     ),
     Mutant(
         "read plan: a file is mapped whatever it costs",
-        "relation/disk.py",
-        " or self._mapped.unit_ns(sampled) > most_unit_ns:",
-        ":",
+        "relation/readplan.py",
+        "return mapped if _mapped_ns(units, rows, small_share) <= read_ns else None",
+        "return mapped",
         _READ_PLAN,
     ),
     Mutant(
@@ -738,8 +738,8 @@ MUTANTS = (
     Mutant(
         "read plan: a file is mapped that is too short",
         "relation/disk.py",
-        "if len(self._mapped.data) < end or self._mapped",
-        "if self._mapped",
+        "return self._mapped if len(self._mapped.data) >= end else None",
+        "return self._mapped",
         _READ_PLAN,
     ),
     Mutant(

@@ -127,7 +127,7 @@ class TableFile:
         self._read(requests, out)
         return True
 
-    def map_cached(self, offsets: Ints, end: int, most_unit_ns: float) -> None:
+    def map_cached(self, offsets: Ints, end: int) -> None:
         """Return nothing: there is no file to map."""
 
     def _read(self, requests: Ints, out: NDArray[np.uint8]) -> None:

@@ -115,9 +115,7 @@ class RequestFile(ABC):
             for offset, size, place in requests.T.tolist()
         )
 
-    def map_cached(
-        self, offsets: NDArray[np.int64], end: int, most_unit_ns: float
-    ) -> MappedFile | None:
+    def map_cached(self, offsets: NDArray[np.int64], end: int) -> MappedFile | None:
         """Map the file, if that can be done and what is at these offsets is in memory."""
         return None
 
@@ -152,14 +150,11 @@ class LocalPageFile(RequestFile):
         failed = self._disk.read_requests(self._planned_descriptor(), requests, out)
         return failed < 0 or super().read_all(requests[:, failed:], out)
 
-    def map_cached(
-        self, offsets: NDArray[np.int64], end: int, most_unit_ns: float
-    ) -> MappedFile | None:
+    def map_cached(self, offsets: NDArray[np.int64], end: int) -> MappedFile | None:
         """Map the file if it has at least `end` bytes and a sample of the offsets is cached.
 
         Of a mapped file each page that is not cached would be waited for, one after the other; and
-        a file that is shorter than expected would end the process. None as well if mapping a unit
-        takes longer than given.
+        a file that is shorter than expected would end the process.
         """
         sampled = offsets[:: -(-len(offsets) // _SAMPLED_OFFSETS)]
         if not self._disk.are_cached(self._planned_descriptor(), sampled):
@@ -169,9 +164,7 @@ class LocalPageFile(RequestFile):
                 self._mapped = MappedFile(self._disk.map(self._path))
             except (OSError, ValueError):  # it was deleted meanwhile, or is empty
                 return None
-        if len(self._mapped.data) < end or self._mapped.unit_ns(sampled) > most_unit_ns:
-            return None
-        return self._mapped
+        return self._mapped if len(self._mapped.data) >= end else None
 
     def _planned_descriptor(self) -> int:
         """Return a descriptor for planned reads, without the kernel's read-ahead.

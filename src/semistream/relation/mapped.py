@@ -12,8 +12,8 @@ cache in pieces of 4 KiB to 2 MiB, depending on how they were written or read ah
 count in units. Before one looks at bytes it calls `look_at`, which lets go of the units behind when
 they become too many. They stay in the page cache, and may be mapped again.
 
-What a unit costs differs by a factor of fifty, with the size of these pieces: 1 µs if it is one
-large page, 50 to 100 µs if it is many small ones. Nothing tells which, so it is measured.
+What a unit costs depends on the size of these pieces: 1 to 2 µs if it is one large page, up to
+200 µs if it is 512 small ones. Nothing tells which, so a few are tried.
 
 Memory: what is mapped counts in the resident size of the process, so it belongs to the disk buffer.
 """
@@ -29,8 +29,8 @@ from semistream.relation.read_kernels import UNIT_BYTES, release
 
 _KERNEL_PAGE = mmap.PAGESIZE
 _POPULATE_READ = 22  # MADV_POPULATE_READ, Linux 5.14
-_MEASURED_UNITS = 3
-_SMALL_PAGES_NS = 160_000.0  # of a unit in pages of 4 KiB; assumed if it cannot be measured
+_TRIED_UNITS = 4
+_LARGE_PAGE_NS = 20_000  # what mapping a large page takes at the most, and small ones at the least
 
 # The window of a file that is not mapped.
 NOT_MAPPED: NDArray[np.int64] = np.zeros(4, np.int64)
@@ -43,6 +43,7 @@ class MappedFile:
         """Nothing is resident yet."""
         self.data: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
         self._mapped = mapped
+        self._small_share: float | None = None  # once it was found out
 
     def window(self, most_bytes: int) -> NDArray[np.int64]:
         """Return what kernels need to look at the file with `most_bytes` of it mapped at most."""
@@ -54,17 +55,19 @@ class MappedFile:
         """Let go of what a kernel has left mapped."""
         release(self.data, window)
 
-    def unit_ns(self, offsets: NDArray[np.int64]) -> float:
-        """Return what it costs to map a unit and to let go of it, by a few units at offsets."""
-        sampled = offsets[:: -(-len(offsets) // _MEASURED_UNITS)] // UNIT_BYTES * UNIT_BYTES
-        return statistics.median(self._one_unit_ns(start) for start in sampled.tolist())
+    def small_share(self, offsets: NDArray[np.int64]) -> float:
+        """Return the share of the file that is cached in small pages, by a few units at offsets."""
+        if self._small_share is None:
+            tried = offsets[:: -(-len(offsets) // _TRIED_UNITS)] // UNIT_BYTES * UNIT_BYTES
+            self._small_share = statistics.fmean(map(self._is_small, tried.tolist()))
+        return self._small_share
 
-    def _one_unit_ns(self, start: int) -> float:
+    def _is_small(self, start: int) -> bool:
         size = min(UNIT_BYTES, len(self.data) - start)
+        started = perf_counter_ns()
         try:
-            started = perf_counter_ns()
             self._mapped.madvise(_POPULATE_READ, start, size)
             self._mapped.madvise(mmap.MADV_DONTNEED, start, size)
-            return perf_counter_ns() - started
-        except OSError:  # an older system
-            return _SMALL_PAGES_NS
+        except OSError:  # an older system, where large pages of files are rare
+            return True
+        return perf_counter_ns() - started > _LARGE_PAGE_NS

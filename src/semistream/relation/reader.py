@@ -282,19 +282,14 @@ class PageReader:
         file_index = self._file_index[pages[first]]
         return int(np.searchsorted(pages, np.searchsorted(self._file_index, file_index, "right")))
 
-    def map_cached(
-        self, part: Part, pages: NDArray[np.int64], most_unit_ns: float
-    ) -> MappedFile | None:
-        """Map the file in which a part of some pages lies, if that is in the page cache.
-
-        Only if mapping a unit of it costs no more than given.
-        """
+    def map_cached(self, part: Part, pages: NDArray[np.int64]) -> MappedFile | None:
+        """Map the file in which a part of some pages lies, if that is in the page cache."""
         if not self.reads_values:
             return None
         offsets = part.offsets[pages]
         end = int((offsets + part.sizes_of(pages)).max())
         file_index = int(self._file_index[pages[0]])
-        return self._file(file_index, part.name).map_cached(offsets, end, most_unit_ns)
+        return self._file(file_index, part.name).map_cached(offsets, end)
 
     def read_requests(
         self, part: Part, page: int, requests: NDArray[np.int64], out: NDArray[np.uint8]

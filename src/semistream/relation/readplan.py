@@ -48,7 +48,9 @@ _MOST_PAGES = 4096  # in one view
 _REQUEST_NS = 900.0
 _COPIED_BYTE_NS = 0.2
 _MAPPED_ROW_NS = 60.0  # each is a cache miss
-_LEAST_UNIT_NS = 1_500.0  # to map a unit of a file and to let go of it, if it is one large page
+_LARGE_UNIT_NS = 1_500.0  # to map a unit of a file that is one large page, and to let go of it
+_SMALL_UNIT_NS = 200_000.0  # if it is many small ones
+_PAGE_FAULT_NS = 3_000.0  # which maps some of the small ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +184,13 @@ class PlannedReads:
         if part.name != CODES:  # single values can be requested
             read_ns = min(read_ns, _REQUEST_NS * rows)
         units = min(2 + between / UNIT_BYTES, rows)
-        most_unit_ns = (read_ns - _MAPPED_ROW_NS * rows) / units
-        if most_unit_ns < _LEAST_UNIT_NS:
+        if read_ns < _mapped_ns(units, rows, small_share=0):
             return None
-        return self._reader.map_cached(part, pages, most_unit_ns)
+        mapped = self._reader.map_cached(part, pages)
+        if mapped is None:
+            return None
+        small_share = mapped.small_share(part.offsets[pages])
+        return mapped if _mapped_ns(units, rows, small_share) <= read_ns else None
 
     def _look(
         self, mapped: MappedFile, part: Part, pages: NDArray[np.int64], first: int, last: int
@@ -222,6 +227,13 @@ class PlannedReads:
         self._reader.check_pages(part, pages[first:last], self._buffer, starts)
         self.bytes_read += int(requests[1].sum())
         return View(first, last, self._buffer, starts, NOT_MAPPED)
+
+
+def _mapped_ns(units: float, rows: float, small_share: float) -> float:
+    """Return what it costs to look at rows in some units of a mapped file."""
+    small_ns = min(_SMALL_UNIT_NS, _PAGE_FAULT_NS * rows / units)
+    unit_ns = small_share * small_ns + (1 - small_share) * _LARGE_UNIT_NS
+    return units * unit_ns + _MAPPED_ROW_NS * rows
 
 
 class RowsByPage:

@@ -58,9 +58,7 @@ class PageFile(Protocol):
         """Read (offset, size, place in `out`) requests; False if the file ends before one does."""
         ...
 
-    def map_cached(
-        self, offsets: NDArray[np.int64], end: int, most_unit_ns: float
-    ) -> MappedFile | None:
+    def map_cached(self, offsets: NDArray[np.int64], end: int) -> MappedFile | None:
         """Map the file, if that can be done and what is at these offsets is in memory."""
         ...
 

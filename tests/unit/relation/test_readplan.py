@@ -164,7 +164,6 @@ def test_values_that_were_never_checked_are_read_with_their_page(tmp_path: Path)
 
 LARGE_ROWS = 6_000_000  # 48 MB of codes and 48 MB of values
 MAPPED_BYTES = 2 * UNIT_BYTES
-CHEAP_NS, COSTLY_NS = 1.0, 1e6  # to map a unit
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +176,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> ss.Relation:
 
 @pytest.fixture
 def cheap_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it costs to map a file is not measured: it is little."""
-    monkeypatch.setattr(MappedFile, "unit_ns", lambda *_: CHEAP_NS)
+    """How files are cached is not found out: in large pages."""
+    monkeypatch.setattr(MappedFile, "small_share", lambda *_: 0.0)
 
 
 def mapped_bytes() -> int:
@@ -236,25 +235,29 @@ def test_no_more_is_mapped_than_allowed(large: ss.Relation) -> None:
     assert peak <= MAPPED_BYTES + (1 << 20)
 
 
-@pytest.mark.parametrize(("step", "unit_ns"), [(1, CHEAP_NS), (1_000, COSTLY_NS)])
+@pytest.mark.parametrize(("step", "small_share"), [(1, 0.0), (20_000, 1.0)])
 def test_rows_are_not_looked_at_in_place_where_that_costs_more(
-    large: ss.Relation, monkeypatch: pytest.MonkeyPatch, step: int, unit_ns: float
+    large: ss.Relation, monkeypatch: pytest.MonkeyPatch, step: int, small_share: float
 ) -> None:
-    """All rows are copied; single ones are requested if mapping is expensive."""
-    monkeypatch.setattr(MappedFile, "unit_ns", lambda *_: unit_ns)
+    """All rows are copied; single ones are requested if the file is cached in small pages."""
+    monkeypatch.setattr(MappedFile, "small_share", lambda *_: small_share)
+    monkeypatch.setattr(MappedFile, "window", lambda *_: pytest.fail("it was mapped"))
     reader = large.reader(["v"])
     rows = np.arange(0, LARGE_ROWS, step)
     by_page = RowsByPage(rows, reader.row_bounds)
     reads = PlannedReads(reader, 1 << 22, MAPPED_BYTES)
-    for view in reads.views(CODES, by_page.pages, len(rows)):
-        assert not view.window.any()
+    assert (reads.values(name_of(large, "v"), 8, by_page).view(np.int64) == rows * 3).all()
 
 
-def test_the_cost_of_mapping_is_measured(large: ss.Relation) -> None:
-    """A unit of a file costs something, and less than a second."""
+def test_how_a_file_is_cached_is_found_out_by_trying(large: ss.Relation) -> None:
+    """A share, the same for all that ask; nothing stays mapped."""
     path = next(Path(large.location).rglob("*.codes"))
     mapped = MappedFile(Disk().map(str(path)))
-    assert 0 < mapped.unit_ns(np.arange(0, len(mapped.data), 1 << 20)) < 1e9
+    offsets = np.arange(0, len(mapped.data), 1 << 20)
+    share = mapped.small_share(offsets)
+    assert share in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert mapped.small_share(offsets[:1]) == share
+    assert mapped_bytes() == 0
 
 
 @pytest.mark.usefixtures("cheap_mapping")
