@@ -689,8 +689,8 @@ MUTANTS = (
     Mutant(
         "read plan: a second file is read as if it were the first",
         "relation/readplan.py",
-        "view = self._read(part, pages[:end], at)",
-        "view = self._read(part, pages, at)",
+        "yield from self._read_in_turn(part, pages[:last], first)",
+        "yield from self._read_in_turn(part, pages, first)",
         _READ_PLAN,
     ),
     Mutant(
@@ -701,17 +701,31 @@ MUTANTS = (
         _READ_PLAN,
     ),
     Mutant(
-        "read plan: what was mapped stays in memory",
+        "read plan: a page in place is not compared with its checksum",
         "relation/readplan.py",
-        "mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)",
-        "mapped.madvise(mmap.MADV_NORMAL, begin, end - begin)",
+        "unchecked = some[~part.checked[some]]",
+        "unchecked = some[:0]",
         _READ_PLAN,
     ),
     Mutant(
-        "read plan: a view maps one unit more than there is memory for",
+        "read plan: a file is mapped whatever it costs",
+        "relation/readplan.py",
+        "return mapped if _mapped_ns(units, rows, small_share) <= read_ns else None",
+        "return mapped",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: what was mapped stays in memory",
         "relation/read_kernels.py",
-        "if count > most_units and at > first:",
-        "if count > most_units + 2 and at > first:",
+        "_DONT_NEED = 4  # MADV_DONTNEED",
+        "_DONT_NEED = 0",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: a kernel maps more units than there is memory for",
+        "relation/read_kernels.py",
+        "end - window[0] > window[2]:",
+        "end - window[0] > window[2] + 4 * UNIT_BYTES:",
         _READ_PLAN,
     ),
     Mutant(
@@ -724,7 +738,7 @@ MUTANTS = (
     Mutant(
         "read plan: a file is mapped that is too short",
         "relation/disk.py",
-        "return self._mapped if len(self._mapped) >= end else None",
+        "return self._mapped if len(self._mapped.data) >= end else None",
         "return self._mapped",
         _READ_PLAN,
     ),

@@ -6,13 +6,13 @@ from semistream.budget.rowsizes import NESTED_COPIES
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.relation.layout import part_names
 from semistream.relation.pagetable import CODES, parts_of
+from semistream.relation.read_kernels import UNIT_BYTES
 from semistream.relation.reader import PageReader
-from semistream.relation.readplan import MAPPED_UNIT
 from semistream.relation.writer import CODE_BYTES
 
 _ALIGN = 64
 MOST_PLANNED_BYTES = 1 << 21
-MOST_MAPPED_BYTES = 4 * MAPPED_UNIT
+MOST_MAPPED_BYTES = 4 * UNIT_BYTES
 _GAPS_IN_BUFFER = 16
 
 
@@ -32,14 +32,18 @@ def arena_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
     return max((max(_slab_parts(reader, c, pages)) for c in columns), default=0)
 
 
-def planned_shares(reader: PageReader, columns: Sequence[str], pages: int) -> tuple[int, int]:
-    """Return the sizes of the buffers of look-ups, for the key codes and the columns of `pages`.
+def planned_parts(reader: PageReader, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the parts of pages that look-ups read: the key codes, and those of some columns."""
+    return (CODES, *parts_of(reader.manifest, columns))
+
+
+def planned_shares(reader: PageReader, parts: Sequence[str], pages: int) -> tuple[int, int]:
+    """Return the sizes of the buffers of look-ups, for the key codes and other parts of `pages`.
 
     Each is at most `MOST_PLANNED_BYTES`, which fits the processor's cache, or more where requests
     are expensive, so that a few of the gaps between pages fit too. A page always fits.
     """
     most_bytes = max(MOST_PLANNED_BYTES, _GAPS_IN_BUFFER * reader.most_gap_bytes)
-    parts = [CODES, *parts_of(reader.manifest, columns)]
     codes, *others = (
         max(min(reader.most_part_bytes(p, pages), most_bytes), reader.most_part_bytes(p, 1))
         for p in parts
@@ -55,13 +59,13 @@ def planned_mapping(reader: PageReader, pages: int) -> int:
     if not reader.reads_values:
         return 0
     most_bytes = min(reader.most_part_bytes(CODES, pages) - MOST_PLANNED_BYTES, MOST_MAPPED_BYTES)
-    units = most_bytes // MAPPED_UNIT
-    return MAPPED_UNIT * units if units > 1 else 0
+    units = most_bytes // UNIT_BYTES
+    return UNIT_BYTES * units if units > 1 else 0
 
 
-def planned_bytes(reader: PageReader, columns: Sequence[str], pages: int) -> int:
+def planned_bytes(reader: PageReader, parts: Sequence[str], pages: int) -> int:
     """Return the size of all."""
-    return sum(planned_shares(reader, columns, pages)) + planned_mapping(reader, pages)
+    return sum(planned_shares(reader, parts, pages)) + planned_mapping(reader, pages)
 
 
 def slab_bytes(reader: PageReader, column: str, pages: int) -> int:

@@ -13,6 +13,7 @@ from semistream.budget.frontsizes import WAYS, CachedColumns, pinned_part_bytes,
 from semistream.budget.pagesizes import (
     disk_buffer_bytes,
     planned_bytes,
+    planned_parts,
     value_bytes,
     widest_row_bytes,
 )
@@ -111,7 +112,8 @@ class Sizing:
             self._output_row_bytes(widths) + _PLANNED_BYTES,
             reader.table_bytes + PageIndex.size_bytes(reader),
         )
-        planned = cache(partial(planned_bytes, reader, self.columns))
+        parts = planned_parts(reader, self.columns)
+        planned = cache(partial(planned_bytes, reader, parts))
         return replace(sizes, disk_bytes=planned)
 
     @property

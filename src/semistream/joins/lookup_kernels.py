@@ -8,6 +8,7 @@ import numpy as np
 from numba import uint64
 
 from semistream.jit import njit
+from semistream.relation.read_kernels import look_at
 
 _DIGIT_BITS = 12
 
@@ -75,6 +76,7 @@ def pages_of_requests(pages, order, out_pages, out_indexes):
 @njit(cache=True)
 def match_requests(
     page_codes,
+    window,
     starts,
     pages,
     row_bounds,
@@ -90,8 +92,9 @@ def match_requests(
     """Find the rows of some requests on pages whose codes are in view; return the pairs so far.
 
     `pages` are those in view, their codes begin at `starts`, and `first_index` is the first one's
-    index. Writes (row of R, slot) pairs from place `found` on and stops when the output is full;
-    `position` is ``[next request, first match of it still to be written or -1]``.
+    index; `window` is that of a mapped file (`relation/mapped.py`). Writes (row of R, slot) pairs
+    from place `found` on and stops when the output is full; `position` is ``[next request, first
+    match of it still to be written or -1]``.
     """
     request, row = position[0], position[1]
     while request < len(codes):
@@ -100,6 +103,7 @@ def match_requests(
         begin = starts[at]
         last = begin + row_bounds[page + 1] - row_bounds[page] - 1
         code = codes[request]
+        look_at(page_codes, window, 8 * begin, 8 * (last + 1))
         if row < 0:
             row = find_in_page(page_codes, begin, last, code)
         while row <= last and page_codes[row] == code:

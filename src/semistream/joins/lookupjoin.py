@@ -44,7 +44,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from semistream.budget.pagesizes import planned_mapping, planned_shares
+from semistream.budget.pagesizes import planned_mapping, planned_parts, planned_shares
 from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.joins import lookup_kernels as kernels
@@ -93,7 +93,8 @@ class LookUpJoin(StreamJoin):
         self._reserve("page index", PageIndex.size_bytes(reader))
         self._index = PageIndex(reader)
         pages = settings.pages_per_read
-        codes_bytes, rows_bytes = planned_shares(reader, self._read_columns, pages)
+        parts = planned_parts(reader, self._read_columns)
+        codes_bytes, rows_bytes = planned_shares(reader, parts, pages)
         mapped_bytes = planned_mapping(reader, pages)
         timer = self.stopwatch.phase("io")
         self._codes = PlannedReads(reader, codes_bytes, mapped_bytes, timer)
@@ -137,7 +138,8 @@ class LookUpJoin(StreamJoin):
         for view in self._codes.views(CODES, requests.pages, len(requests.codes)):
             whole = len(view.data) // CODE_BYTES * CODE_BYTES
             pages = (view.starts // CODE_BYTES, requests.pages[view.first : view.last])
-            in_view = (view.data[:whole].view(np.int64), *pages, self._reader.row_bounds)
+            codes = view.data[:whole].view(np.int64)
+            in_view = (codes, view.window, *pages, self._reader.row_bounds)
             bounds = np.array([view.first, view.last], requests.indexes.dtype)
             some = slice(*np.searchsorted(requests.indexes, bounds))
             wanted = (requests.slots[some], requests.codes[some], requests.indexes[some])

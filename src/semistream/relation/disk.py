@@ -20,14 +20,18 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from semistream.relation.mapped import MappedFile
 from semistream.relation.read_kernels import are_cached, read_requests
 
 _KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 SAME_FILE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-_SAMPLED_OFFSETS = 32  # that tell whether a file is in the page cache
 LONGER_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+_SAMPLED_OFFSETS = 32  # that tell whether a file is in the page cache
+# Page files are written in blocks of this size. File systems that can keep such a block in the page
+# cache as one large page do so, and a large page is mapped by one page fault instead of many.
+BLOCK_BYTES = 2 << 20
 
 Bytes: TypeAlias = bytes | memoryview | NDArray[np.uint8]
 
@@ -111,7 +115,7 @@ class RequestFile(ABC):
             for offset, size, place in requests.T.tolist()
         )
 
-    def map_cached(self, offsets: NDArray[np.int64], end: int) -> mmap.mmap | None:
+    def map_cached(self, offsets: NDArray[np.int64], end: int) -> MappedFile | None:
         """Map the file, if that can be done and what is at these offsets is in memory."""
         return None
 
@@ -122,7 +126,7 @@ class LocalPageFile(RequestFile):
     def __init__(self, path: str, disk: Disk | None = None) -> None:
         """Open the file for reading."""
         self._fd = self._planned_fd = -1
-        self._mapped: mmap.mmap | None = None  # the whole file, once it was mapped
+        self._mapped: MappedFile | None = None  # the whole file, once it was mapped
         self._path = path
         self._disk = disk or Disk()
         self._fd = self._disk.open(path, os.O_RDONLY)
@@ -146,7 +150,7 @@ class LocalPageFile(RequestFile):
         failed = self._disk.read_requests(self._planned_descriptor(), requests, out)
         return failed < 0 or super().read_all(requests[:, failed:], out)
 
-    def map_cached(self, offsets: NDArray[np.int64], end: int) -> mmap.mmap | None:
+    def map_cached(self, offsets: NDArray[np.int64], end: int) -> MappedFile | None:
         """Map the file if it has at least `end` bytes and a sample of the offsets is cached.
 
         Of a mapped file each page that is not cached would be waited for, one after the other; and
@@ -157,10 +161,10 @@ class LocalPageFile(RequestFile):
             return None
         if self._mapped is None:
             try:
-                self._mapped = self._disk.map(self._path)
+                self._mapped = MappedFile(self._disk.map(self._path))
             except (OSError, ValueError):  # it was deleted meanwhile, or is empty
                 return None
-        return self._mapped if len(self._mapped) >= end else None
+        return self._mapped if len(self._mapped.data) >= end else None
 
     def _planned_descriptor(self) -> int:
         """Return a descriptor for planned reads, without the kernel's read-ahead.
@@ -218,10 +222,14 @@ def close_quietly(disk: Disk, descriptor: int) -> None:
 class LocalOutput:
     """A local file that is being written. Only `commit` makes its content durable."""
 
-    def __init__(self, disk: Disk, path: str, flags: int = NEW_FILE) -> None:
-        """Open the file for writing."""
+    def __init__(
+        self, disk: Disk, path: str, flags: int = NEW_FILE, block_bytes: int | None = None
+    ) -> None:
+        """Open the file for writing; with `block_bytes` it is written in blocks of this size."""
         self._disk = disk
         self._path = path
+        self._block_bytes = block_bytes
+        self._pending = bytearray()  # the beginning of the next block
         self._fd = disk.open(path, flags)
 
     @property
@@ -233,16 +241,33 @@ class LocalOutput:
         """Write all of `data`; return its size in bytes."""
         view = memoryview(data)  # type: ignore[arg-type]
         rest = view.cast("B") if view.nbytes else view
-        with naming(self._path):
-            while rest.nbytes:
-                rest = rest[self._disk.write(self._fd, rest) :]
+        if self._block_bytes is None:
+            self._hand_over(rest)
+            return view.nbytes
+        if self._pending:
+            missing = self._block_bytes - len(self._pending)
+            self._pending += rest[:missing]
+            rest = rest[missing:]
+        if len(self._pending) == self._block_bytes:
+            self.flush()
+        whole = len(rest) // self._block_bytes * self._block_bytes
+        self._hand_over(rest[:whole])
+        self._pending += rest[whole:]
         return view.nbytes
 
     def flush(self) -> None:
-        """Nothing to do: written bytes are with the operating system already."""
+        """Hand what was written to the operating system."""
+        self._hand_over(memoryview(bytes(self._pending)))
+        self._pending.clear()
+
+    def _hand_over(self, rest: memoryview) -> None:
+        with naming(self._path):
+            while rest.nbytes:
+                rest = rest[self._disk.write(self._fd, rest) :]
 
     def commit(self) -> None:
         """Close the file and return once its content is on the device."""
+        self.flush()
         with naming(self._path):
             self._disk.fsync(self._fd)
             descriptor, self._fd = self._fd, -1
@@ -251,6 +276,7 @@ class LocalOutput:
     def close(self) -> None:
         """Close a file whose content need not be durable; safe to call twice."""
         if self._fd >= 0:
+            self.flush()
             descriptor, self._fd = self._fd, -1
             with naming(self._path):
                 self._disk.close(descriptor)

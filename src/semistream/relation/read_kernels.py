@@ -18,11 +18,14 @@ _SAMPLED = 32  # requests that tell whether all are in the page cache
 _ANNOUNCED = 1024  # requests that a device is given at a time
 _WILL_NEED = 3  # POSIX_FADV_WILLNEED
 _NO_WAIT = 8  # RWF_NOWAIT
+_DONT_NEED = 4  # MADV_DONTNEED
+UNIT_BYTES = 2 << 20  # the most that one page fault maps of a file
 
 # Functions of the C library:
 # ssize_t pread(int fd, void *buf, size_t count, off_t offset)
 # ssize_t preadv2(int fd, const struct iovec *iov, int iovcnt, off_t offset, int flags)
 # int posix_fadvise(int fd, off_t offset, off_t len, int advice)
+# int madvise(void *addr, size_t length, int advice)
 _pread: Any = types.ExternalFunction(
     "pread", types.intp(types.int32, types.uintp, types.uintp, types.int64)
 )
@@ -31,6 +34,10 @@ _preadv2: Any = types.ExternalFunction(
 )
 _fadvise: Any = types.ExternalFunction(
     "posix_fadvise", types.int32(types.int32, types.int64, types.int64, types.int32)
+)
+
+_madvise: Any = types.ExternalFunction(
+    "madvise", types.int32(types.uintp, types.uintp, types.int32)
 )
 
 
@@ -94,32 +101,6 @@ def plan_requests(pages, first, offsets, ends, unit_bytes, most_gap, room_bytes,
     return at, count
 
 
-@njit(cache=True)
-def pages_within(pages, first, offsets, ends, unit_bytes, unit_of_mapping, most_units):
-    """Return up to which page, from `first` on, a part lies in few units of a mapped file.
-
-    A unit is what a page fault can map at the most, aligned. Pages must not go back in the file;
-    the first page always is in view.
-    """
-    count = 0
-    last_unit = -1
-    at = first
-    while at < len(pages):
-        page = pages[at]
-        begin = offsets[page]
-        end = begin + (ends[page + 1] - ends[page]) * unit_bytes
-        first_unit = begin // unit_of_mapping
-        if first_unit < last_unit:
-            break
-        final_unit = max(first_unit, (end - 1) // unit_of_mapping)
-        count += final_unit - max(first_unit - 1, last_unit)
-        if count > most_units and at > first:
-            break
-        last_unit = final_unit
-        at += 1
-    return at
-
-
 @njit(cache=True, nogil=True)
 def read_requests(descriptor, requests, out):
     """Read all requests into a buffer; return the number of the first that failed, or -1.
@@ -156,6 +137,32 @@ def read_requests(descriptor, requests, out):
             if _read(descriptor, to, size, requests[0, i]) != size:
                 return i
     return -1
+
+
+@njit(inline="always")
+def look_at(data, window, begin, end):
+    """Let go of what is mapped if it would be too much with the bytes from `begin` to `end`.
+
+    To be called before a kernel looks at bytes of a file that may be mapped. `window` is: the first
+    byte that may be mapped, the end of what was looked at, how many bytes may be mapped, and the
+    size of the file in whole pages of the system; all 0 if the file is not mapped.
+    """
+    if window[2] > 0:
+        if begin < window[0] or end - window[0] > window[2]:
+            release(data, window)
+            window[0] = begin // UNIT_BYTES * UNIT_BYTES
+        window[1] = max(window[1], end)
+
+
+@njit(cache=True)
+def release(data, window):
+    """Let go of all that is mapped of a file."""
+    end = min(-(-window[1] // UNIT_BYTES) * UNIT_BYTES, window[3])
+    if end > window[0]:
+        size = types.uintp(end - window[0])
+        _madvise(types.uintp(data.ctypes.data + window[0]), size, types.int32(_DONT_NEED))
+    window[0] = window[1]
+    window[1] = 0
 
 
 @njit(cache=True)
@@ -215,20 +222,29 @@ def _copy(data, at, out, to, width):
 
 
 @njit(cache=True)
-def gather_fixed(data, starts, first, indexes, in_page, width, out):
+def gather_fixed(data, window, starts, first, indexes, in_page, width, out):
     """Copy values of a fixed width out of pages that begin at `starts`, from index `first` on.
 
-    The usual widths have a loop each, which is compiled to single moves.
+    `window` is that of a mapped file (`mapped.py`). The usual widths have a loop each, which is
+    compiled to single moves.
     """
     if width == 8:
         for i in range(len(indexes)):
-            _copy(data, starts[indexes[i] - first] + in_page[i] * 8, out, i * 8, 8)
+            at = starts[indexes[i] - first] + in_page[i] * 8
+            look_at(data, window, at, at + 8)
+            _copy(data, at, out, i * 8, 8)
     elif width == 4:
         for i in range(len(indexes)):
-            _copy(data, starts[indexes[i] - first] + in_page[i] * 4, out, i * 4, 4)
+            at = starts[indexes[i] - first] + in_page[i] * 4
+            look_at(data, window, at, at + 4)
+            _copy(data, at, out, i * 4, 4)
     elif width == 1:
         for i in range(len(indexes)):
-            out[i] = data[starts[indexes[i] - first] + in_page[i]]
+            at = starts[indexes[i] - first] + in_page[i]
+            look_at(data, window, at, at + 1)
+            out[i] = data[at]
     else:
         for i in range(len(indexes)):
-            _copy(data, starts[indexes[i] - first] + in_page[i] * width, out, i * width, width)
+            at = starts[indexes[i] - first] + in_page[i] * width
+            look_at(data, window, at, at + width)
+            _copy(data, at, out, i * width, width)

@@ -16,7 +16,6 @@ memory of loading them in advance: one partition after the other, only the neede
 """
 
 import itertools
-import mmap
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -31,6 +30,7 @@ from semistream.relation.failures import reading_failed
 from semistream.relation.layout import Manifest, PartitionInfo, part_names
 from semistream.relation.leases import hold_for_reading
 from semistream.relation.listed import Listed
+from semistream.relation.mapped import MappedFile
 from semistream.relation.openfiles import MOST_OPEN, OpenFiles
 from semistream.relation.pagetable import (
     CODES,
@@ -71,8 +71,8 @@ class PageReader:
         self._files = OpenFiles(self._open_file, MOST_OPEN if store.is_local else None)
         # The page table, by name of the part; a part without bytes on any page is left out.
         self._parts: dict[str, Part] = {}
-        # The greatest size of a part over a number of pages, once it was asked for.
-        self._most_bytes: dict[tuple[str, int], int] = {}
+        # The greatest size of a part over a number of pages, in its units, once it was asked for.
+        self._most_units: dict[tuple[str, int], int] = {}
         # Rows before each page, and all rows at the end.
         self.row_bounds: NDArray[np.int64] = np.zeros(1, np.int64)
         # The sparse index: the least code of each page.
@@ -194,11 +194,12 @@ class PageReader:
         span = min(page_count, self.page_count)
         if not span or part not in self._parts:
             return 0
-        if (part, span) not in self._most_bytes:
-            ends = self._parts[part].ends
-            most = int((ends[span:] - ends[: len(ends) - span]).max())
-            self._most_bytes[part, span] = most * self._parts[part].unit_bytes
-        return self._most_bytes[part, span]
+        ends = self._parts[part].ends
+        # Parts of a fixed width share their ends, the running row count.
+        key = ("" if ends is self.row_bounds else part, span)
+        if key not in self._most_units:
+            self._most_units[key] = int((ends[span:] - ends[: len(ends) - span]).max())
+        return self._most_units[key] * self._parts[part].unit_bytes
 
     def page_sizes(self) -> NDArray[np.int64]:
         """Return the size in bytes of each page: its key codes, and the columns that are read."""
@@ -293,7 +294,7 @@ class PageReader:
         file = self._file(file_index, "data")
         return file.descriptor if isinstance(file, NativePageFile) else None
 
-    def map_cached(self, part: Part, pages: NDArray[np.int64]) -> mmap.mmap | None:
+    def map_cached(self, part: Part, pages: NDArray[np.int64]) -> MappedFile | None:
         """Map the file in which a part of some pages lies, if that is in the page cache."""
         if not self.reads_values:
             return None

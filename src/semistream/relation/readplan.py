@@ -8,22 +8,22 @@ requests, by what one costs on the device (`Reading.most_gap_bytes`):
 pages close together   one request for all of them; the gaps between them are read as well
 pages far apart        a request for each
 rows far apart         a request for each value, if the file is local and was checked before
-a few rows on most     none: the file is mapped, and they are looked at where they lie in the page
-pages                  cache, if they are there
+rows in the page       none, if mapping the file costs less: it is mapped, and they are looked at
+cache                  where they lie
 =====================  ==========================================================================
 
 Requests are made in one native loop where the file is local. They go into a buffer that fits the
 processor's cache, so what was just read is searched or copied from there. A part of a page is
 compared with its checksum the first time this process sees it.
 
-A mapped file costs by its length, whatever is looked at, but less than a copy of it. So mapping is
-best between a request for each row and a copy of everything (docs/decisions.md has the figures).
+Whether to map depends on what it costs to map a part of this file, which is measured (`mapped.py`,
+docs/decisions.md has the figures). Pages that were not compared with their checksums are read once
+before that.
 
-Memory: the buffer; what is mapped, which is released with each view; and for each page requested
-its place in the buffer and its request, 40 bytes.
+Memory: the buffer; what is mapped; and for each page requested its place in the buffer and its
+request, 40 bytes.
 """
 
-import mmap
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -32,8 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.relation import read_kernels as kernels
+from semistream.relation.mapped import NOT_MAPPED, MappedFile
 from semistream.relation.pagetable import CODES
 from semistream.relation.parts import Part
+from semistream.relation.read_kernels import UNIT_BYTES
 from semistream.relation.reader import PageReader
 
 # Single values are read if the rows are fewer than this on each page: a request for a page's whole
@@ -42,13 +44,13 @@ _MOST_VALUES_PER_PAGE = 1.5
 
 _MOST_PAGES = 4096  # in one view
 
-# A page fault maps what lies around it as well, at most one entry of the processor's page table.
-MAPPED_UNIT = 2 << 20
 # What looking at rows costs, in ns on a common machine; only their ratios matter.
 _REQUEST_NS = 900.0
 _COPIED_BYTE_NS = 0.2
-_MAPPED_BYTE_NS = 0.08  # of all that lies between the first row and the last
 _MAPPED_ROW_NS = 60.0  # each is a cache miss
+_LARGE_UNIT_NS = 1_500.0  # to map a unit of a file that is one large page, and to let go of it
+_SMALL_UNIT_NS = 200_000.0  # if it is many small ones
+_PAGE_FAULT_NS = 3_000.0  # which maps some of the small ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class View:
     last: int  # exclusive
     data: NDArray[np.uint8]
     starts: NDArray[np.int64]  # where the part of each of these pages begins in `data`
+    window: NDArray[np.int64]  # of a mapped file, for kernels (`mapped.py`)
 
 
 class PlannedReads:
@@ -79,114 +82,137 @@ class PlannedReads:
         self._timer = timer or nullcontext()
         self._reader = reader
         self._buffer = np.empty(buffer_bytes, np.uint8)
-        # In view at a time; the first page of a view may begin in the unit before.
-        self._mapped_units = mapped_bytes // MAPPED_UNIT - 1
-        self._in_view: tuple[mmap.mmap, View] | None = None  # of a mapped file
+        self._mapped_bytes = mapped_bytes
+        self._in_view: tuple[MappedFile, View] | None = None  # of a mapped file
 
     def views(self, name: str, pages: NDArray[np.int64], rows: int | None = None) -> Iterator[View]:
         """Yield views of a part of some pages, which ascend, until all have been in view.
 
         A view is overwritten by the next one. `rows` is the number of rows that will be looked at,
-        if these are single ones.
+        in the order of the pages, if these are single ones.
         """
         part = self._reader.part(name)
         if part is None:  # no page has it
             return
-        at = end = 0
-        mapped = None
-        while at < len(pages):
-            if at == end:
-                end = self._reader.end_in_file(pages, at)
-                share = None if rows is None else rows * (end - at) / len(pages)
-                mapped = self._map(part, pages[at:end], share)
-            with self._timer:
-                if mapped is None:
-                    view = self._read(part, pages[:end], at)
-                else:
-                    view = self._look(mapped, part, pages[:end], at)
-            at = view.last
-            yield view
+        for first, last in self._by_file(pages):
+            share = None if rows is None else rows * (last - first) / len(pages)
+            mapped = self._map(part, pages[first:last], share)
+            yield from self._in_file(mapped, part, pages, first, last)
+
+    def _by_file(self, pages: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+        """Yield runs of pages that lie in one file."""
+        first = 0
+        while first < len(pages):
+            last = self._reader.end_in_file(pages, first)
+            yield first, last
+            first = last
+
+    def _in_file(
+        self,
+        mapped: MappedFile | None,
+        part: Part,
+        pages: NDArray[np.int64],
+        first: int,
+        last: int,
+    ) -> Iterator[View]:
+        """Yield views of pages in one file, which may be mapped."""
+        if mapped is None:
+            yield from self._read_in_turn(part, pages[:last], first)
+        else:
+            yield self._look(mapped, part, pages, first, last)
             self.release()
 
     def release(self) -> None:
         """Let go of what is mapped. It stays in the page cache, and may be looked at again."""
         if self._in_view is not None:
             mapped, view = self._in_view
-            begin = int(view.starts[0]) // MAPPED_UNIT * MAPPED_UNIT
-            end = min(len(mapped), (int(view.starts[-1]) // MAPPED_UNIT + 2) * MAPPED_UNIT)
-            mapped.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+            mapped.release(view.window)
 
     def values(self, name: str, width: int, rows: "RowsByPage") -> NDArray[np.uint8]:
         """Return the values of a fixed width of some rows, as bytes."""
         part = self._reader.part(name)
         assert part is not None, "every page has values"
         out = np.empty(len(rows.rows) * width, np.uint8)
-        count = len(rows.rows)
-        if self._are_apart(part, rows) and not self._is_for_mapping(part, rows.pages, count):
-            with self._timer:
-                self._read_values(part, width, rows, out)
-            return out
-        for view in self.views(name, rows.pages, count):
-            which, indexes, in_page = rows.within(view.first, view.last)
-            some = out[which.start * width : which.stop * width]
-            about = (view.data, view.starts, view.first, indexes, in_page, width)
-            kernels.gather_fixed(*about, some)
+        for first, last in self._by_file(rows.pages):
+            which, indexes, in_page = rows.within(first, last)
+            some, count = rows.pages[first:last], which.stop - which.start
+            mapped = self._map(part, some, count)
+            if mapped is None and self._are_apart(part, some, count):
+                offsets = part.offsets[rows.pages[indexes]] + width * in_page
+                self._read_values(part, int(some[0]), offsets, width, out[which.start * width :])
+                continue
+            for view in self._in_file(mapped, part, rows.pages, first, last):
+                which, indexes, in_page = rows.within(view.first, view.last)
+                about = (view.data, view.window, view.starts, view.first, indexes, in_page, width)
+                kernels.gather_fixed(*about, out[which.start * width : which.stop * width])
         return out
 
-    def _are_apart(self, part: Part, rows: "RowsByPage") -> bool:
+    def _are_apart(self, part: Part, pages: NDArray[np.int64], rows: int) -> bool:
         """Return whether a request for each value costs least; all parts must have been checked."""
-        pages = rows.pages
-        if not self._reader.reads_values or len(rows.rows) > _MOST_VALUES_PER_PAGE * len(pages):
+        if not self._reader.reads_values or rows > _MOST_VALUES_PER_PAGE * len(pages):
             return False
         span = int(part.offsets[pages[-1]] - part.offsets[pages[0]])
         is_dense = 0 <= span < len(pages) * (self._reader.most_gap_bytes + part.bytes_of(pages[:1]))
         return not is_dense and bool(part.checked[pages].all())
 
     def _read_values(
-        self, part: Part, width: int, rows: "RowsByPage", out: NDArray[np.uint8]
+        self,
+        part: Part,
+        page: int,
+        offsets: NDArray[np.int64],
+        width: int,
+        out: NDArray[np.uint8],
     ) -> None:
-        first = 0
-        while first < len(rows.pages):
-            last = self._reader.end_in_file(rows.pages, first)
-            which, indexes, in_page = rows.within(first, last)
-            requests = np.empty((3, len(indexes)), np.int64)
-            requests[0] = part.offsets[rows.pages[indexes]] + width * in_page
-            requests[1] = width
-            requests[2] = width * np.arange(which.start, which.stop)
-            self._reader.read_requests(part, int(rows.pages[first]), requests, out)
-            first = last
-        self.bytes_read += out.nbytes
+        """Read a value at each offset of the file in which a page lies."""
+        requests = np.empty((3, len(offsets)), np.int64)
+        requests[0], requests[1] = offsets, width
+        requests[2] = width * np.arange(len(offsets))
+        with self._timer:
+            self._reader.read_requests(part, page, requests, out)
+        self.bytes_read += width * len(offsets)
 
-    def _is_for_mapping(self, part: Part, pages: NDArray[np.int64], rows: float | None) -> bool:
-        """Return whether looking at rows where they lie costs less than reading them."""
-        if rows is None or self._mapped_units < 1:
-            return False
-        if self._reader.most_part_bytes(part.name, 1) > MAPPED_UNIT:
-            return False
+    def _map(self, part: Part, pages: NDArray[np.int64], rows: float | None) -> MappedFile | None:
+        """Map the file of some pages, if they are cached and looking at rows there costs least."""
+        self._in_view = None
+        if rows is None or self._mapped_bytes < 2 * UNIT_BYTES:
+            return None
+        if self._reader.most_part_bytes(part.name, 1) > UNIT_BYTES:
+            return None
         between = part.size_bytes(int(pages[0]), int(pages[-1]) + 1)
         requested = _REQUEST_NS * len(pages) + _COPIED_BYTE_NS * part.bytes_of(pages)
         read_ns = min(requested, _COPIED_BYTE_NS * between)
-        if part.name != CODES and part.checked[pages].all():  # single values can be requested
+        if part.name != CODES:  # single values can be requested
             read_ns = min(read_ns, _REQUEST_NS * rows)
-        return _MAPPED_BYTE_NS * between + _MAPPED_ROW_NS * rows < read_ns
-
-    def _map(self, part: Part, pages: NDArray[np.int64], rows: float | None) -> mmap.mmap | None:
-        """Map the file of some pages, if that is best and they are in the page cache."""
-        self._in_view = None
-        if not self._is_for_mapping(part, pages, rows):
+        units = min(2 + between / UNIT_BYTES, rows)
+        if read_ns < _mapped_ns(units, rows, small_share=0):
             return None
-        return self._reader.map_cached(part, pages)
+        mapped = self._reader.map_cached(part, pages)
+        if mapped is None:
+            return None
+        small_share = mapped.small_share(part.offsets[pages])
+        return mapped if _mapped_ns(units, rows, small_share) <= read_ns else None
 
-    def _look(self, mapped: mmap.mmap, part: Part, pages: NDArray[np.int64], first: int) -> View:
-        """Return the next pages where they lie in a mapped file."""
-        where = (part.offsets, part.ends, part.unit_bytes)
-        last = kernels.pages_within(pages, first, *where, MAPPED_UNIT, self._mapped_units)
+    def _look(
+        self, mapped: MappedFile, part: Part, pages: NDArray[np.int64], first: int, last: int
+    ) -> View:
+        """Return pages of a mapped file where they lie; those not checked are read before."""
         some = pages[first:last]
-        view = View(first, last, np.frombuffer(mapped, np.uint8), part.offsets[some])
-        self._in_view = (mapped, view)
-        self._reader.check_pages(part, some, view.data, view.starts)
+        unchecked = some[~part.checked[some]]
+        for _ in self._read_in_turn(part, unchecked):
+            pass
         self.bytes_read += part.bytes_of(some)
+        window = mapped.window(self._mapped_bytes)
+        view = View(first, last, mapped.data, part.offsets[some], window)
+        self._in_view = (mapped, view)
         return view
+
+    def _read_in_turn(self, part: Part, pages: NDArray[np.int64], first: int = 0) -> Iterator[View]:
+        """Read pages of one file into the buffer, as many at a time as it holds."""
+        while first < len(pages):
+            with self._timer:
+                view = self._read(part, pages, first)
+            yield view
+            first = view.last
 
     def _read(self, part: Part, pages: NDArray[np.int64], first: int) -> View:
         """Return the next pages after reading them into the buffer, as many as it holds."""
@@ -200,7 +226,14 @@ class PlannedReads:
         self._reader.read_requests(part, int(pages[first]), requests, self._buffer)
         self._reader.check_pages(part, pages[first:last], self._buffer, starts)
         self.bytes_read += int(requests[1].sum())
-        return View(first, last, self._buffer, starts)
+        return View(first, last, self._buffer, starts, NOT_MAPPED)
+
+
+def _mapped_ns(units: float, rows: float, small_share: float) -> float:
+    """Return what it costs to look at rows in some units of a mapped file."""
+    small_ns = min(_SMALL_UNIT_NS, _PAGE_FAULT_NS * rows / units)
+    unit_ns = small_share * small_ns + (1 - small_share) * _LARGE_UNIT_NS
+    return units * unit_ns + _MAPPED_ROW_NS * rows
 
 
 class RowsByPage:

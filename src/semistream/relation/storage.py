@@ -25,6 +25,7 @@ from pyarrow import fs
 
 from semistream.relation import places
 from semistream.relation.disk import (
+    BLOCK_BYTES,
     LONGER_FILE,
     NEW_FILE,
     SAME_FILE,
@@ -40,6 +41,7 @@ from semistream.relation.disk import (
     sync_folder,
     write_file,
 )
+from semistream.relation.mapped import MappedFile
 
 disk = Disk()  # used by local stores; tests replace it
 _MOST_IN_FLIGHT = 16  # requests to a remote store at a time
@@ -56,7 +58,7 @@ class PageFile(Protocol):
         """Read (offset, size, place in `out`) requests; False if the file ends before one does."""
         ...
 
-    def map_cached(self, offsets: NDArray[np.int64], end: int) -> mmap.mmap | None:
+    def map_cached(self, offsets: NDArray[np.int64], end: int) -> MappedFile | None:
         """Map the file, if that can be done and what is at these offsets is in memory."""
         ...
 
@@ -286,7 +288,7 @@ class LocalStore(Store):
 
     def create(self, name: str) -> Output:
         """Open a new file for writing in a folder that is there."""
-        return LocalOutput(self.disk, self.path(name))
+        return LocalOutput(self.disk, self.path(name), block_bytes=BLOCK_BYTES)
 
     def append(self, name: str) -> LocalOutput:
         """Open a file, new or not, to write at its end."""

@@ -15,9 +15,11 @@ from semistream.errors import CorruptRelationError
 from semistream.relation import parts
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.relation.disk import Disk
+from semistream.relation.mapped import MappedFile
 from semistream.relation.pagetable import CODES
+from semistream.relation.read_kernels import UNIT_BYTES
 from semistream.relation.reader import PageReader
-from semistream.relation.readplan import MAPPED_UNIT, PlannedReads, RowsByPage
+from semistream.relation.readplan import PlannedReads, RowsByPage
 from semistream.relation.writer import CODE_BYTES
 
 ROWS = 20_000
@@ -161,7 +163,7 @@ def test_values_that_were_never_checked_are_read_with_their_page(tmp_path: Path)
 # Mapped files ------------------------------------------------------------------------------------
 
 LARGE_ROWS = 6_000_000  # 48 MB of codes and 48 MB of values
-MAPPED_BYTES = 2 * MAPPED_UNIT
+MAPPED_BYTES = 2 * UNIT_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +174,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> ss.Relation:
     return ss.build_relation(table, folder, key="k", partitions=1)
 
 
+@pytest.fixture
+def cheap_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How files are cached is not found out: in large pages."""
+    monkeypatch.setattr(MappedFile, "small_share", lambda *_: 0.0)
+
+
 def mapped_bytes() -> int:
     """Return how many bytes of data files this process has in its memory."""
     smaps = Path("/proc/self/smaps").read_text()
@@ -179,38 +187,97 @@ def mapped_bytes() -> int:
     return 1024 * sum(map(int, found))
 
 
-def test_rows_on_most_pages_are_looked_at_in_place(large: ss.Relation) -> None:
-    """They are the same rows, no more is mapped than allowed, and all of it is let go."""
+def resident_bytes(of: str) -> int:
+    """Return the resident size of this process: ``VmRSS`` now, or ``VmHWM``, the peak."""
+    found = re.search(rf"{of}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])
+
+
+def name_of(relation: ss.Relation, column: str) -> str:
+    return f"{relation.schema.get_field_index(column)}.values"
+
+
+@pytest.mark.usefixtures("cheap_mapping")
+def test_single_rows_are_looked_at_in_place(large: ss.Relation) -> None:
+    """They are the same rows, and all that was mapped is let go of."""
     reader = large.reader(["v"])
     rows = np.arange(100, LARGE_ROWS, 1_000)
-    name = f"{large.schema.get_field_index('v')}.values"
     reads = PlannedReads(reader, 1 << 16, MAPPED_BYTES)
     by_page = RowsByPage(rows, reader.row_bounds)
-    assert (reads.values(name, 8, by_page).view(np.int64) == rows * 3).all()
+    assert (reads.values(name_of(large, "v"), 8, by_page).view(np.int64) == rows * 3).all()
     assert mapped_bytes() == 0
-    peak, views = 0, 0
+    looked_at = 0
     for view in reads.views(CODES, by_page.pages, len(rows)):
         which, indexes, in_page = by_page.within(view.first, view.last)
         starts = view.starts[indexes - view.first] // CODE_BYTES
         codes = view.data[: len(view.data) // 8 * 8].view(np.int64)
         assert (codes[starts + in_page] == rows[which]).all()
-        peak, views = max(peak, mapped_bytes()), views + 1
-    assert views > LARGE_ROWS * CODE_BYTES // MAPPED_BYTES
-    assert 0 < peak <= MAPPED_BYTES
+        looked_at = mapped_bytes()
+        view.window[:2] = 0, len(view.data)  # what was looked at without a kernel
+    assert looked_at > 0
     assert mapped_bytes() == 0
 
 
-@pytest.mark.parametrize("step", [1, 100_000])
-def test_dense_rows_are_copied_and_sparse_ones_requested(large: ss.Relation, step: int) -> None:
-    """Mapping is for what lies between."""
+@pytest.mark.usefixtures("cheap_mapping")
+def test_no_more_is_mapped_than_allowed(large: ss.Relation) -> None:
+    """By the peak of the resident size, over a column that is much larger."""
+    reader = large.reader(["v"])
+    rows = np.arange(100, LARGE_ROWS, 1_000)
+    reads = PlannedReads(reader, 1 << 16, MAPPED_BYTES)
+    by_page = RowsByPage(rows, reader.row_bounds)
+    reads.values(name_of(large, "v"), 8, by_page)  # compares checksums
+    before = resident_bytes("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    found = reads.values(name_of(large, "v"), 8, by_page)
+    peak = resident_bytes("VmHWM") - before
+    assert (found.view(np.int64) == rows * 3).all()
+    assert peak <= MAPPED_BYTES + (1 << 20)
+
+
+@pytest.mark.parametrize(("step", "small_share"), [(1, 0.0), (20_000, 1.0)])
+def test_rows_are_not_looked_at_in_place_where_that_costs_more(
+    large: ss.Relation, monkeypatch: pytest.MonkeyPatch, step: int, small_share: float
+) -> None:
+    """All rows are copied; single ones are requested if the file is cached in small pages."""
+    monkeypatch.setattr(MappedFile, "small_share", lambda *_: small_share)
+    monkeypatch.setattr(MappedFile, "window", lambda *_: pytest.fail("it was mapped"))
     reader = large.reader(["v"])
     rows = np.arange(0, LARGE_ROWS, step)
     by_page = RowsByPage(rows, reader.row_bounds)
     reads = PlannedReads(reader, 1 << 22, MAPPED_BYTES)
-    for _ in reads.views(CODES, by_page.pages, len(rows)):
-        assert mapped_bytes() == 0
+    assert (reads.values(name_of(large, "v"), 8, by_page).view(np.int64) == rows * 3).all()
 
 
+def test_how_a_file_is_cached_is_found_out_by_trying(large: ss.Relation) -> None:
+    """A share, the same for all that ask; nothing stays mapped."""
+    path = next(Path(large.location).rglob("*.codes"))
+    mapped = MappedFile(Disk().map(str(path)))
+    offsets = np.arange(0, len(mapped.data), 1 << 20)
+    share = mapped.small_share(offsets)
+    assert share in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert mapped.small_share(offsets[:1]) == share
+    assert mapped_bytes() == 0
+
+
+@pytest.mark.usefixtures("cheap_mapping")
+def test_pages_are_compared_with_their_checksums_before_they_are_looked_at(tmp_path: Path) -> None:
+    """In place as elsewhere, once."""
+    table = pa.table({"k": np.arange(1_000_000), "v": np.arange(1_000_000)})
+    relation = ss.build_relation(table, tmp_path / "r.rel", key="k", partitions=1)
+    codes = next((tmp_path / "r.rel").rglob("*.codes"))
+    content = bytearray(codes.read_bytes())
+    content[4_000_001] ^= 1
+    codes.chmod(0o644)
+    codes.write_bytes(bytes(content))
+    reader = relation.reader(["v"])
+    rows = np.arange(100, 1_000_000, 1_000)
+    pages = RowsByPage(rows, reader.row_bounds).pages
+    with pytest.raises(CorruptRelationError, match="key codes"):
+        list(PlannedReads(reader, 1 << 16, MAPPED_BYTES).views(CODES, pages, len(rows)))
+
+
+@pytest.mark.usefixtures("cheap_mapping")
 def test_a_look_up_join_in_place_keeps_its_budget(
     large: ss.Relation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,11 +294,12 @@ def test_a_look_up_join_in_place_keeps_its_budget(
     joined = pa.Table.from_batches(operator.join(stream))
     assert sorted(joined["k"].to_pylist()) == sorted(keys.tolist())
     assert (joined["v"].to_numpy() == joined["k"].to_numpy() * 3).all()
-    assert max(peaks) == MAPPED_UNIT  # here no page lies in two units
+    assert 0 < max(peaks) <= MAPPED_BYTES
     assert operator.ledger.peaks()["disk buffer"] == 2 * MOST_PLANNED_BYTES + MAPPED_BYTES
     assert mapped_bytes() == 0
 
 
+@pytest.mark.usefixtures("cheap_mapping")
 def test_a_file_that_is_not_cached_is_read(
     large: ss.Relation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,8 +308,9 @@ def test_a_file_that_is_not_cached_is_read(
     reader = large.reader(["v"])
     rows = np.arange(100, LARGE_ROWS, 1_000)
     by_page = RowsByPage(rows, reader.row_bounds)
-    for _ in PlannedReads(reader, 1 << 22, MAPPED_BYTES).views(CODES, by_page.pages, len(rows)):
-        assert mapped_bytes() == 0
+    reads = PlannedReads(reader, 1 << 22, MAPPED_BYTES)
+    for view in reads.views(CODES, by_page.pages, len(rows)):
+        assert not view.window.any()
 
 
 def test_whether_bytes_are_cached_is_found_out(tmp_path: Path) -> None:
@@ -263,6 +332,7 @@ def test_whether_bytes_are_cached_is_found_out(tmp_path: Path) -> None:
         os.close(descriptor)
 
 
+@pytest.mark.usefixtures("cheap_mapping")
 def test_a_file_that_was_cut_off_is_not_mapped(tmp_path: Path) -> None:
     """Also if its pages were checked before: the process would end at a byte behind its end."""
     table = pa.table({"k": np.arange(1_000_000), "v": np.arange(1_000_000)})
