@@ -14,6 +14,7 @@ side by side. The caller keeps them alive.
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
@@ -38,25 +39,39 @@ def _make_pointer(pointed_to: Any) -> Any:
     return intrinsic(make)
 
 
+def _make_move(width: int) -> Any:
+    """Return a function that copies some bytes from one address to another, wherever these are."""
+
+    def make(context, source, target):
+        def build(context, builder, signature, arguments):
+            number = ir.IntType(8 * width)
+            source, target = (builder.inttoptr(a, number.as_pointer()) for a in arguments)
+            builder.store(builder.load(source, align=1), target, align=1)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), build
+
+    return intrinsic(make)
+
+
 _to_numbers = _make_pointer(types.int64)
 _to_flags = _make_pointer(types.boolean)
+_move_1, _move_4, _move_8 = map(_make_move, (1, 4, 8))
 
 
-@njit(inline="always")
-def _gather(arena, places, width, out):
+@njit(cache=True, nogil=True)
+def _gather(arena_at, places, width, out_at):
     """Copy rows out of a column; the usual widths have a loop each, of single moves."""
     if width == 8:
-        values, to = arena[: len(arena) // 8 * 8].view(np.int64), out.view(np.int64)
         for i in range(len(places)):
-            to[i] = values[places[i]]
+            _move_8(arena_at + places[i] * 8, out_at + i * 8)
     elif width == 4:
-        values, to = arena[: len(arena) // 4 * 4].view(np.int32), out.view(np.int32)
         for i in range(len(places)):
-            to[i] = values[places[i]]
+            _move_4(arena_at + places[i] * 4, out_at + i * 4)
     else:
         for i in range(len(places)):
             for j in range(width):
-                out[i * width + j] = arena[places[i] * width + j]
+                _move_1(arena_at + places[i] * width + j, out_at + i * width + j)
 
 
 @njit(cache=True, nogil=True)
@@ -117,6 +132,5 @@ def read_and_gather(
             if _read(descriptor, to, size, offset) != size:
                 return FAILED
         # 4. Copy the rows out, while the column is in the processor's cache.
-        end = starts[column] + len(places) * width
-        _gather(arena, places, width, out[starts[column] : end])
+        _gather(base, places, width, out.ctypes.data + starts[column])
     return total
