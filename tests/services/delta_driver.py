@@ -48,8 +48,9 @@ class Lake:
         built = ss.build_relation(self.version(1), place, key="k", partitions=2)
         feed = self.spark.read.format("delta").option("readChangeFeed", True)
         changes = marked(feed.option("startingVersion", 2).load(self.products))
-        last = changes.groupBy("k").agg(F.max_by(F.struct("v", "_deleted"), "position").alias("c"))
-        upserted = built.upsert(last.select("k", "c.*"), deletes="_deleted")
+        row = F.struct(*built.schema.names, "_deleted")
+        last = changes.groupBy("k").agg(F.max_by(row, "position").alias("last"))
+        upserted = built.upsert(last.select("last.*"), deletes="_deleted")
         refreshed = upserted.refresh(self.version(2))
         return {
             "built": built.snapshot,
@@ -119,10 +120,10 @@ class Lake:
 
 def marked(feed: DataFrame) -> DataFrame:
     """Return the rows that a change feed leaves behind, whether they go, and their order."""
-    return feed.where("_change_type != 'update_preimage'").selectExpr(
-        *NAMES,
-        "_change_type = 'delete' AS _deleted",
-        "2 * _commit_version + if(_change_type = 'delete', 0, 1) AS position",
+    return (
+        feed.where("_change_type != 'update_preimage'")
+        .withColumn("_deleted", F.expr("_change_type = 'delete'"))
+        .withColumn("position", F.expr("2 * _commit_version + if(_deleted, 0, 1)"))
     )
 
 
