@@ -114,7 +114,7 @@ class Lake:
         except OptionError as error:
             said = str(error)
         newest = self.spark.read.format("delta").load(self.products)
-        relation = ss.build_relation(newest, self.folder / "vectors.rel", key="k")
+        relation = ss.build_relation(newest, self.folder / "vectors.rel", key="k", partitions=2)
         return [said, relation.location]
 
 
