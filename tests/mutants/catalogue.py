@@ -123,7 +123,7 @@ MUTANTS = (
     ),
     Mutant(
         "a slot that held a null stays null",
-        "joins/rows.py",
+        "joins/nulltracker.py",
         "1 if validity is None else validity",
         "self._validity[slots] if validity is None else validity",
         ("tests/unit/joins/test_rows.py", *short("hybridjoin")),
@@ -984,14 +984,14 @@ MUTANTS = (
         "joins/indexjoin.py",
         "return size_bytes <= self._buffer_bytes and",
         "return size_bytes > 0 and",
-        (f"{_RETUNINGS}::test_oracle_when_memory_is_short",),
+        (f"{_RETUNINGS}::test_rows_that_become_wider",),
     ),
     Mutant(
         "handover: the copies may be larger than the buffers of the join that follows",
         "joins/indexjoin.py",
         "size_bytes <= buffer_bytes(sizes, settings)",
         "size_bytes > 0",
-        (f"{_RETUNINGS}::test_oracle_when_memory_is_short",),
+        ("tests/unit/advice/test_auto.py::test_waiting_tuples_are_handed_over",),
     ),
     Mutant(
         "handover: tuples that wait begin anew",
