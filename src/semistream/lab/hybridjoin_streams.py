@@ -141,7 +141,7 @@ def seek_points(lab: Lab) -> Sequence[Point]:
 
 
 def intermittent_points(lab: Lab) -> Sequence[Point]:
-    """Return latencies of a stream that pauses; figures 10(c) and (d) have rates on bursts."""
+    """Return rates and latencies of a stream that pauses."""
 
     def row(pause_s: float, algorithm: str) -> Row:
         rig = skewed(lab)
@@ -156,14 +156,20 @@ def intermittent_points(lab: Lab) -> Sequence[Point]:
             "algorithm": algorithm,
             "latency_s": served.latency_s,
             "longest_s": served.longest_s,
+            "arrivals_per_s": mean_rate,
+            "tuples_per_s": served.rate,
         }
 
     return [partial(row, p, n) for n in ("meshjoin", "hybridjoin") for p in PAUSES_S]
 
 
 def draw_intermittent(canvas: Canvas, table: Table) -> None:
-    """Draw the mean and the longest latency side by side."""
-    labels = {"latency_s": "mean latency (s), log", "longest_s": "longest latency (s), log"}
-    for axes, (y, label) in zip(canvas.subplots(1, 2), labels.items(), strict=True):
+    """Draw the mean latency, the longest latency and the rate side by side."""
+    labels = {
+        "latency_s": "mean latency (s), log",
+        "longest_s": "longest latency (s), log",
+        "tuples_per_s": "results (tuples/s), log",
+    }
+    for axes, (y, label) in zip(canvas.subplots(1, 3), labels.items(), strict=True):
         x_label = f"pause after {_SHORT_S:g} s of arrivals (s)"
         Lines("pause_s", y, x_label, label, "algorithm", log_y=True).draw(axes, table)

@@ -12,7 +12,9 @@ at full size. Keys are drawn at full size (`workload/miniature.py`), so any shar
 of the stream. What does not shrink: a join that shares no read (`inlj`) has a rate that does not
 depend on R's size, so it is measured on the full-size device. A page is a `times` larger part of R,
 and of the budget. Where R has many rows of a key, it has `times` fewer, and its join values are
-those of the smaller domain.
+those of the smaller domain. What a join keeps for each page (page table, index, queue) has the same
+bytes in miniature; the budget has that much more, so it takes no more of a window than at full
+size.
 
 Each output row is checked against its key; if keys are unique, no more tuples may be missing than
 can wait.
@@ -34,7 +36,7 @@ from semistream.advice.measure import Harness, Measured, Period
 from semistream.advice.situation import demand_in, reader_for
 from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import EQUAL_PARTS
-from semistream.budget.split import USUAL, Split
+from semistream.budget.split import INPUT_SHARE, OUTPUT_SHARE, USUAL, Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import MOST_HEAD_KEYS, Demand
@@ -69,6 +71,7 @@ _PAYLOAD = "payload"
 _MOST_SAMPLED = 1_000_000
 _MANY_LOADS = 1_000
 _MOST_PER_ROW = 30  # tuples for each row of R, for the warm-up, and again to be measured
+FULL_PAGE_BYTES = 65_536  # of R's pages at full size, at least
 
 
 _Key: TypeAlias = tuple[str, float, Split]
@@ -164,16 +167,15 @@ class Rig:
         key = (algorithm, memory_bytes)
         if key not in self._tuned:
             sizes = self._advisor.sizes(algorithm)
-            budget = self._budget(memory_bytes)
+            budget = self._budget(algorithm, memory_bytes)
             self._tuned[key] = tune(MODELS[algorithm], sizes, budget, self.conditions)
         return self._tuned[key]
 
     def evaluate(self, algorithm: str, memory_bytes: float, split: Split) -> Tuned:
         """Return what the model predicts for a split."""
         sizes = self._advisor.sizes(algorithm)
-        return evaluate(
-            MODELS[algorithm], sizes, self._budget(memory_bytes), self.conditions, split
-        )
+        budget = self._budget(algorithm, memory_bytes)
+        return evaluate(MODELS[algorithm], sizes, budget, self.conditions, split)
 
     def predict(self, algorithm: str, measured: Measured) -> Prediction:
         """Return what the model predicts for the settings that were measured."""
@@ -190,7 +192,8 @@ class Rig:
     ) -> StreamJoin:
         """Return a join that is ready to run, reading from one of the devices below."""
         relation = self.relation.read_by(_reading(device))
-        return make_join(algorithm, relation, self.spec, self._budget(memory_bytes), None, split)
+        budget = self._budget(algorithm, memory_bytes)
+        return make_join(algorithm, relation, self.spec, budget, None, split)
 
     def device_for(self, algorithm: str, memory_bytes: float = 0.0) -> EmulatedDevice | None:
         """Return the device to measure a rate with: as small as R, or whole for one read each."""
@@ -198,7 +201,7 @@ class Rig:
             return None
         device = self._device_of_rows()
         if algorithm == POOLED:
-            device.pool = BufferPool(self._budget(memory_bytes))
+            device.pool = BufferPool(int(memory_bytes / self.times))
         return device if _reads_alone(algorithm) else device.shrunk(self.times)
 
     def slow_device(self, algorithm: str) -> EmulatedDevice:
@@ -282,7 +285,7 @@ class Rig:
         )
         measured = harness.measure(
             algorithm,
-            self._budget(memory_bytes),
+            self._budget(algorithm, memory_bytes),
             split,
             self._endless(_FEW_BATCH_ROWS if _reads_alone(algorithm) else _BATCH_ROWS),
             self._period(algorithm, memory_bytes, split),
@@ -293,7 +296,7 @@ class Rig:
 
     def _period(self, algorithm: str, memory_bytes: float, split: Split) -> Period:
         if algorithm == POOLED:  # until the pool is full
-            pages = self._budget(memory_bytes) / self.relation.size_bytes * self.page_count
+            pages = memory_bytes / self.times / self.relation.size_bytes * self.page_count
             return Period(inf, inf, most_tuples=256 + 3 * pages)
         most = _MOST_PER_ROW * self.relation.row_count
         loads = self.page_count / (split.pages_per_read or self.page_count)
@@ -324,8 +327,23 @@ class Rig:
         sizes = [float(width_bytes(column.type)) for column in self.spec.stream_schema]
         return Advisor(relation, self.spec, Widths.equal(sizes))
 
-    def _budget(self, memory_bytes: float) -> int:
-        return int(memory_bytes / self.times)
+    def _budget(self, algorithm: str, memory_bytes: float) -> int:
+        return int(memory_bytes / self.times) + self._unshrunk_bytes(algorithm)
+
+    def _unshrunk_bytes(self, algorithm: str) -> int:
+        """Return how much more a join keeps for R's pages than `times` less than at full size.
+
+        Pages of 64 KiB, as at full size, would be fewer here by the ratio of the sizes.
+        """
+        if self.times == 1.0:
+            return 0
+        record = _record(algorithm)
+        sizes = self._advisor.sizes(record.name)
+        kept = sizes.table_bytes + sizes.window_base_bytes
+        if record.pins_pages:
+            kept += 2 * sizes.pinned_bytes(1) - sizes.pinned_bytes(2)  # but for the pages' rows
+        more = kept * max(0.0, 1 - self.relation_page_bytes / FULL_PAGE_BYTES)
+        return int(more / (1 - OUTPUT_SHARE - INPUT_SHARE))  # the buffers get their shares of it
 
 
 @dataclass
