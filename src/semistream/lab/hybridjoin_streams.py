@@ -43,7 +43,9 @@ def skewed(lab: Lab, rows: float = ROWS, exponent: float = 1.0, device: str = ON
     def make(times: float) -> Miniature:
         return Miniature(int(rows / times), exponent, by_frequency=True, seed=lab.seed, times=times)
 
-    return lab.rig(make, lab.times(_TIMES), page_bytes=_PAGE_BYTES, device=device)
+    # At full size, pages that are as large as those of the miniature stand for.
+    page_bytes = _PAGE_BYTES * (_TIMES if lab.scale.is_full else 1)
+    return lab.rig(make, lab.times(_TIMES), page_bytes=page_bytes, device=device)
 
 
 def processing_points(lab: Lab) -> Sequence[Point]:
