@@ -299,6 +299,8 @@ class Rig:
             pages = memory_bytes / self.times / self.relation.size_bytes * self.page_count
             return Period(inf, inf, most_tuples=256 + 3 * pages)
         most = _MOST_PER_ROW * self.relation.row_count
+        if 2 * (split.pinned_pages or 0) > self.page_count:
+            most *= 4  # few tuples miss, so it takes long until as many wait as will
         loads = self.page_count / (split.pages_per_read or self.page_count)
         if loads >= _MANY_LOADS and not _record(algorithm).has_front:
             # So many loads even out: within a part of a cycle for a scan. An index join swings: the
