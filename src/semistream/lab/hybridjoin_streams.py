@@ -8,6 +8,7 @@ stream, so its rate is the one at which it always finds tuples.
 
 from collections.abc import Sequence
 from functools import partial
+from math import ceil
 
 from semistream.budget.split import Split
 from semistream.lab.canvas import Canvas
@@ -147,19 +148,24 @@ def intermittent_points(lab: Lab) -> Sequence[Point]:
 
     def row(pause_s: float, algorithm: str) -> Row:
         rig = skewed(lab)
-        split = rig.tuned(algorithm, MEMORY).split
-        mean_rate = _BURST_RATE * _SHORT_S / (_SHORT_S + pause_s)
-        seconds = max(_run_s(rig, algorithm, mean_rate), 2 * (_SHORT_S + pause_s))
+        tuned = rig.tuned(algorithm, MEMORY)
+        period_s = _SHORT_S + pause_s
+        # A third of the run to fill a scan's window, which an index join does not wait for. Whole
+        # periods in each third, or the rate would depend on where a run is cut.
+        window = tuned.settings.places * rig.times if scales(algorithm) else 0.0
+        periods = 3 * max(1, ceil(window / (_BURST_RATE * _SHORT_S)))
         times = rig.times if scales(algorithm) else 1.0
+        seconds = (periods - 0.5) * period_s  # rounded up to whole periods
         flow = Flow.intermittent(_BURST_RATE, _SHORT_S / times, pause_s / times, seconds / times)
-        served = on_flow(rig, algorithm, MEMORY, split, flow)
+        served = on_flow(rig, algorithm, MEMORY, tuned.split, flow)
         return {
             "pause_s": pause_s,
             "algorithm": algorithm,
             "latency_s": served.latency_s,
             "longest_s": served.longest_s,
-            "arrivals_per_s": mean_rate,
+            "arrivals_per_s": _BURST_RATE * _SHORT_S / period_s,
             "tuples_per_s": served.rate,
+            "unresolved": served.unresolved,
         }
 
     return [partial(row, p, n) for n in ("meshjoin", "hybridjoin") for p in PAUSES_S]
