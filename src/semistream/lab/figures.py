@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
+from semistream.advice.measure import Measured
 from semistream.lab.canvas import Canvas
 from semistream.lab.claims import Claim, Row, Table
-from semistream.lab.rig import FULL_PAGE_BYTES, REAL, Rig
+from semistream.lab.rig import FULL_PAGE_BYTES, REAL, Rig, Setting
 from semistream.relation.relation import Relation
 from semistream.workload.base import Workload
 from semistream.workload.synthetic import Synthetic
@@ -91,8 +92,11 @@ class Lab:
 
         relation = self.keep((stored, row_bytes, page_bytes), store)
         device = self.disk(device or PAPERS_DISK)
-        key = (workload, times, row_bytes, page_bytes, device)
-        return self.keep(key, lambda: Rig(relation, workload, device, times, row_bytes))
+        where = (times, row_bytes, page_bytes, device)
+        scans: dict[Setting, Measured] = self.keep((stored, *where, "scans"), dict)
+        return self.keep(
+            (workload, *where), lambda: Rig(relation, workload, device, times, row_bytes, scans)
+        )
 
     def keep(self, key: object, make: Callable[[], _Kept]) -> _Kept:
         """Return the earlier result for this key, or make it."""
