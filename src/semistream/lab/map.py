@@ -87,6 +87,7 @@ def _bench(built: Bench, device: str) -> Bench:
         cycles=1.0,
         most_tuples=2e6,
         batch_rows=_BATCH_ROWS,
+        shipped=default_factors(3, len(ADDED)),
     )
 
 
@@ -119,9 +120,7 @@ def _rows_of(bench: Bench, place: _Place) -> list[Row]:
 
 
 def _conditions(bench: Bench, place: _Place) -> Conditions:
-    """Return what the model assumes: on this machine's device, with the shipped cost factors."""
-    if bench.device is None:
-        bench.__dict__["factors"] = default_factors(3, len(ADDED))
+    """Return what the model assumes; on this machine's own device, with shipped cost factors."""
     conditions = bench.conditions(place.exponent)
     if place.batch == inf:
         return conditions
