@@ -59,9 +59,23 @@ MUTANTS = (
     Mutant(
         "lab: MESHJOIN goes on before its next tuples have arrived",
         "lab/latency.py",
-        "if needed > 1 or now == requested_at:",
+        "if self._at_least > 1 or now == requested_at:",
         "if now == requested_at:",
         ("tests/unit/lab/test_streams.py::test_meshjoin_waits_for_its_next_tuples",),
+    ),
+    Mutant(
+        "lab: a stream ends with the last tuple before a pause",
+        "lab/latency.py",
+        "while self._device.now_s < end_s:",
+        "while self._device.now_s < end_s and row < self._flow.total - self._at_least:",
+        ("tests/unit/lab/test_streams.py::test_in_a_pause_meshjoins_tuples_stay_unresolved",),
+    ),
+    Mutant(
+        "lab: what a join keeps for R's pages takes a miniature's window",
+        "lab/rig.py",
+        "int(memory_bytes / self.times) + self._unshrunk_bytes(algorithm)",
+        "int(memory_bytes / self.times)",
+        ("tests/unit/lab/test_lab.py::test_a_larger_relation_has_no_smaller_window",),
     ),
     # joins: the scans
     Mutant(

@@ -433,8 +433,7 @@ _FIGURES = (
         ),
         note="1,000 tuples a second arrive for 10 s, then none for a while, again and again.",
         needs_clock=True,
-        is_random=False,
-        size=(9.0, 4.4),
+        size=(10.8, 4.4),
     ),
     Figure(
         PAPER,
