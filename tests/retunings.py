@@ -1,5 +1,6 @@
 """A self-tuning join whose choices and their moments are given, not found by the model."""
 
+import weakref
 from collections.abc import Iterator, Sequence
 from itertools import cycle
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ from semistream.cost.models import MODELS
 from semistream.cost.prediction import Prediction
 from semistream.cost.tuning import Tuned
 from semistream.errors import BudgetError
+from semistream.joins.streamjoin import StreamJoin
 
 Choice: TypeAlias = tuple[str, Split]
 
@@ -25,13 +27,15 @@ class RetunedJoin(SelfTuningJoin):
 
     choices: Iterator[Choice]  # without end
     every: int  # batches between two retunings
+    alive: list[bool]  # by join: whether the one before still takes memory when it begins
+    _before: weakref.ref[StreamJoin] | None = None  # the join before
     _buffer_bytes = 0  # of the join before
     handed_over: list[int]  # tuples that each join has taken over, of all joins of the class
 
     @classmethod
     def with_choices(cls, choices: Sequence[Choice], every: int) -> type["RetunedJoin"]:
         """Return the class of joins that make these choices, in turns, as far as they fit."""
-        about = {"choices": cycle(choices), "every": every, "handed_over": []}
+        about = {"choices": cycle(choices), "every": every, "handed_over": [], "alive": []}
         return type("RetunedJoin", (cls,), about)
 
     def _watch(self, source: Any, run: Any) -> Any:
@@ -62,6 +66,8 @@ class RetunedJoin(SelfTuningJoin):
 
     def _run_one(self, source: Any, run: Any) -> Iterator[pa.RecordBatch]:
         """Note how many tuples a join takes over, and check that the buffers of both have room."""
+        self.alive.append(self._before is not None and self._before() is not None)
+        self._before = weakref.ref(run.join)
         taken, size_bytes = self._handed_over, 0
         if taken is not None:
             size_bytes = taken.memory.size_bytes

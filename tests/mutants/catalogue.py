@@ -1029,6 +1029,13 @@ MUTANTS = (
         ("tests/unit/joins/test_handover.py::test_ages_are_kept_in_loads_of_any_size",),
     ),
     Mutant(
+        "auto: a join that has ended keeps its memory while the next one is made",
+        "advice/auto.py",
+        "            del run  # and",
+        "            self.kept = run  # and",
+        ("tests/unit/advice/test_auto.py::test_waiting_tuples_are_handed_over",),
+    ),
+    Mutant(
         "auto: a join ends for a choice that is what runs",
         "advice/auto.py",
         "or not chosen.is_like(run.chosen)",

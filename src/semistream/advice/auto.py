@@ -10,10 +10,14 @@
 Dynamic tuning (`meshjoin.txt` section 3.3). While a join runs, the keys that arrive are sampled. If
 they are requested with another skew than was assumed, the model is run again. If another split or
 another algorithm would be better by `watch.HYSTERESIS`, the running join is told that the stream
-has ended. It joins all it holds and releases its memory, and a new one continues with the rest. So
-each row is processed by exactly one join, from beginning to end, and a change can lose nothing. It
-costs the drain of one window. If both joins have a front stage, the new one takes the rows of the
-old one over, as many as it has room for, so that it does not begin cold.
+has ended, and a new one continues with the rest. What moves from one to the other:
+
+* tuples that wait in an index join, if another index join follows: they go on waiting there
+  (`joins/handover.py`). Other windows are drained, which costs about a cycle of R.
+* the rows of the front stage, if both joins have one, as many as the new one has room for.
+
+So each row is resolved by exactly one join, and a change can lose nothing. If the model chooses
+again what runs, for what the stream is like now, nothing ends.
 
 With an expected `rate` the join uses only as much of the budget as holds that rate, and more or
 less of it as the arrivals become more or fewer.
@@ -279,7 +283,8 @@ class SelfTuningJoin:
             yield from self._run_one(source, run)
             self._finished = self.telemetry
             self._keep_learned()
-            self._handed_over = self._join.hand_over() if self._join is not None else None
+            self._handed_over = run.join.hand_over()
+            del run  # and the memory of its join
             self._join = None
             if self._retune is not None:
                 reason, rate = self._retune.reason, self._retune.rate

@@ -97,6 +97,7 @@ def retuned(
     join = RetunedJoin.with_choices(choices, 25)(read, spec, 400_000, factors=DISK)
     check_left_join(join.join(sales.to_batches(max_chunksize=4_000)), sales, table, ["a", "name"])
     assert join.telemetry.retunings == len(sales) // 100_000 - 1
+    assert not any(join.alive), "the memory of a join is free when the next one begins"
     assert join.telemetry.memory_bytes_peak <= 400_000
     assert read.reading.device is not None
     return join, read.reading.device.now_s
