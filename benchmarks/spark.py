@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--relation-rows", type=int, help="only jobs with this size of R")
     parser.add_argument("--batch-rows", type=int, help="only jobs with micro-batches of this size")
     parser.add_argument("--ours", action="store_true", help="leave the rivals out")
+    parser.add_argument("--only", help="a regular expression for the names of contestants")
     parser.add_argument("--keep", type=Path, help="a folder for R, which is not removed")
     arguments = parser.parse_args()
     jobs = EVERY if arguments.all else USUAL
@@ -100,11 +101,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
         spark = local_session("semistream-bench", Path(folder), memory="8g")
         for job in jobs:
-            _run(spark, job, arguments.keep or Path(folder), arguments.ours)
+            only = r"^(?!plain|rocksdb)" if arguments.ours else arguments.only or ""
+            _run(spark, job, arguments.keep or Path(folder), re.compile(only))
         spark.stop()
 
 
-def _run(spark: SparkSession, job: Job, kept: Path, only_ours: bool) -> None:
+def _run(spark: SparkSession, job: Job, kept: Path, only: re.Pattern[str]) -> None:
     """Time every contestant at one job."""
     kept.mkdir(parents=True, exist_ok=True)
     r = SparkData(spark, kept, job.relation_rows, job.batch_rows, columns=job.row_columns)
@@ -117,7 +119,7 @@ def _run(spark: SparkSession, job: Job, kept: Path, only_ours: bool) -> None:
         )
         long.write_stream()
         short.write_stream()
-        _compare(job, r, long, short, relation, only_ours)
+        _compare(job, r, long, short, relation, only)
 
 
 def _relation(data: SparkData, path: Path) -> ss.Relation:
@@ -132,15 +134,15 @@ def _compare(
     long: SparkData,
     short: SparkData,
     relation: ss.Relation,
-    only_ours: bool,
+    only: re.Pattern[str],
 ) -> None:
     columns = ALL[: job.columns]
     budget = int(relation.size_bytes * MEMORY_SHARE)
     joins = contestants_of(r, relation, columns, budget)
-    if only_ours:
-        joins = {name: join for name, join in joins.items() if not name.startswith("plain")}
-    elif job.relation_rows <= _ROCKSDB_ROWS:
+    if job.relation_rows <= _ROCKSDB_ROWS and only.search(ROCKSDB):
         joins[ROCKSDB] = RocksJoin(r, columns, f"rocksdb{job.relation_rows}x{job.columns}")
+    always = (AUTO, FLOOR, BARE_FLOOR)  # the others are compared with them
+    joins = {name: join for name, join in joins.items() if name in always or only.search(name)}
     report = Report("spark", {"job": str(job), "budget_bytes": budget})
     plain = contestants_of(r, relation, columns, budget)["plain: batch broadcast, inner"]
     answers = {data: fingerprint(plain(data.all_batches())) for data in (long, short)}

@@ -51,7 +51,7 @@ def delta_table(
     where = os.fspath(location)
 
     def read() -> pa.RecordBatchReader:
-        dataset = _delta(where, version, options).to_pyarrow_dataset()
+        dataset = _dataset(where, version, options)
         wanted = None if columns is None else list(columns)
         return _plain(dataset.scanner(columns=wanted).to_reader())
 
@@ -166,6 +166,20 @@ def _delta(where: str, version: int | None, options: Mapping[str, str] | None) -
         raise OptionError(f"{where!r} cannot be read as a Delta table{wanted}: {error}") from None
 
 
+def _dataset(where: str, version: int | None, options: Mapping[str, str] | None) -> Any:
+    """Return the files of a Delta table."""
+    table = _delta(where, version, options)
+    from deltalake.exceptions import DeltaProtocolError
+
+    try:
+        return table.to_pyarrow_dataset()
+    except DeltaProtocolError as error:
+        raise OptionError(
+            f"the Delta table {where!r} cannot be read by the package deltalake: {error} Read it "
+            'with Spark: spark.read.format("delta"), spark.readStream.format("delta")'
+        ) from None
+
+
 def _folded_feed(feed: pa.Table, key: Sequence[str]) -> pa.Table:
     """Return the last change of each key; in one version a new row comes after a deletion."""
     kind = feed.column("_change_type")
@@ -276,7 +290,7 @@ def read_appended(
     location: str, part: Appended, options: Mapping[str, str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some files of a Delta table, with the columns that folders stand for."""
-    dataset = _delta(location, part.version, options).to_pyarrow_dataset()
+    dataset = _dataset(location, part.version, options)
     wanted = set(part.files)
     chosen = [f for f in dataset.get_fragments() if f.path in wanted]
     assert len(chosen) == len(wanted), "the files are part of this version"
@@ -286,10 +300,10 @@ def read_appended(
 
 def delta_schema(location: str, options: Mapping[str, str] | None = None) -> pa.Schema:
     """Return the columns of a Delta table."""
-    dataset = _delta(location, None, options).to_pyarrow_dataset()
+    dataset = _dataset(location, None, options)
     return _plain(dataset.schema.empty_table().to_reader()).schema
 
 
 def _files_of(location: str, version: int, options: Mapping[str, str] | None) -> set[str]:
-    dataset = _delta(location, version, options).to_pyarrow_dataset()
+    dataset = _dataset(location, version, options)
     return {fragment.path for fragment in dataset.get_fragments()}

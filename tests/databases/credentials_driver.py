@@ -9,7 +9,7 @@ from tests.services.session import session
 
 def main(url: str, table: str, folder: str) -> None:
     logging.basicConfig(level=logging.DEBUG)
-    spark = session("", folder)
+    spark = session(folder)
     relation = ss.Relation.sql(url, table, key="k")
     sales = spark.createDataFrame([(1,), (2,), (99,)], "k long")
     frame = ss.enrich(sales, relation, memory="40MB")

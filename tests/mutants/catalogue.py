@@ -10,6 +10,7 @@ from tests.mutants.pipelines import PIPELINES
 _CONTRACT = "tests/contract/test_operators.py"
 _CHANGE = "tests/unit/relation/test_change.py"
 _READ_PLAN = ("tests/unit/relation/test_readplan.py",)
+_RETUNINGS = "tests/contract/test_retunings.py"
 _SEQUENCE = "tests/contract/test_sequences.py::test_a_sequence_of_changes"
 _SPARSE = ("tests/unit/joins/test_diskbuffer.py",)
 _VERDICTS = "tests/unit/lab/test_verdicts.py"
@@ -58,9 +59,23 @@ MUTANTS = (
     Mutant(
         "lab: MESHJOIN goes on before its next tuples have arrived",
         "lab/latency.py",
-        "if needed > 1 or now == requested_at:",
+        "if self._at_least > 1 or now == requested_at:",
         "if now == requested_at:",
         ("tests/unit/lab/test_streams.py::test_meshjoin_waits_for_its_next_tuples",),
+    ),
+    Mutant(
+        "lab: a stream ends with the last tuple before a pause",
+        "lab/latency.py",
+        "while self._device.now_s < end_s:",
+        "while self._device.now_s < end_s and row < self._flow.total - self._at_least:",
+        ("tests/unit/lab/test_streams.py::test_in_a_pause_meshjoins_tuples_stay_unresolved",),
+    ),
+    Mutant(
+        "lab: what a join keeps for R's pages takes a miniature's window",
+        "lab/rig.py",
+        "int(memory_bytes / self.times) + self._unshrunk_bytes(algorithm)",
+        "int(memory_bytes / self.times)",
+        ("tests/unit/lab/test_lab.py::test_a_larger_relation_has_no_smaller_window",),
     ),
     # joins: the scans
     Mutant(
@@ -122,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "a slot that held a null stays null",
-        "joins/rows.py",
+        "joins/nulltracker.py",
         "1 if validity is None else validity",
         "self._validity[slots] if validity is None else validity",
         ("tests/unit/joins/test_rows.py", *short("hybridjoin")),
@@ -969,6 +984,63 @@ MUTANTS = (
         "_stored(codes[some], tallies, sizes, columns)",
         "_stored(codes[some][::-1], tallies, sizes, columns)",
         ("tests/unit/joins/test_frontstage.py::test_a_cache_takes_the_rows_of_another_over",),
+    ),
+    # tuples that wait while the split changes
+    Mutant(
+        "handover: a tuple of each block is left behind",
+        "joins/handover.py",
+        "window.gather(slots[i : i + BLOCK])",
+        "window.gather(slots[i + 1 : i + BLOCK])",
+        (f"{_RETUNINGS}::test_oracle_when_memory_is_short",),
+    ),
+    Mutant(
+        "handover: the window is drained",
+        "joins/indexjoin.py",
+        "(self._window.count == 0 or self._can_hand_over())",
+        "self._window.count == 0",
+        ("tests/unit/advice/test_auto.py::test_waiting_tuples_are_handed_over",),
+    ),
+    Mutant(
+        "handover: the next window is sized by the rows that came first",
+        "joins/indexjoin.py",
+        "self._widths.at_least(self._window.average_bytes())",
+        "self._widths",
+        (f"{_RETUNINGS}::test_rows_that_become_wider",),
+    ),
+    Mutant(
+        "handover: the copies may be larger than the buffers of the join that ends",
+        "joins/indexjoin.py",
+        "return size_bytes <= self._buffer_bytes and",
+        "return size_bytes > 0 and",
+        (f"{_RETUNINGS}::test_rows_that_become_wider",),
+    ),
+    Mutant(
+        "handover: the copies may be larger than the buffers of the join that follows",
+        "joins/indexjoin.py",
+        "size_bytes <= buffer_bytes(sizes, settings)",
+        "size_bytes > 0",
+        ("tests/unit/advice/test_auto.py::test_waiting_tuples_are_handed_over",),
+    ),
+    Mutant(
+        "handover: tuples that wait begin anew",
+        "joins/handover.py",
+        "        window.set_ages(self.ages)",
+        "        window.set_ages",
+        ("tests/unit/joins/test_handover.py::test_ages_are_kept_in_loads_of_any_size",),
+    ),
+    Mutant(
+        "auto: a join that has ended keeps its memory while the next one is made",
+        "advice/auto.py",
+        "            del run  # and",
+        "            self.kept = run  # and",
+        ("tests/unit/advice/test_auto.py::test_waiting_tuples_are_handed_over",),
+    ),
+    Mutant(
+        "auto: a join ends for a choice that is what runs",
+        "advice/auto.py",
+        "or not chosen.is_like(run.chosen)",
+        "or chosen is not None",
+        ("tests/unit/advice/test_auto.py::test_the_same_choice_again_is_no_change",),
     ),
     # pipelines
     Mutant(

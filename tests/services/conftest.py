@@ -1,4 +1,4 @@
-"""One Kafka broker for the tests here, and the jars of Spark's own source and sink."""
+"""One Kafka broker for the tests here, and the jars that it and Spark's own source need."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -26,8 +26,16 @@ _CLUSTER_ID = "c2VtaXN0cmVhbS10ZXN0cw"
 
 
 def fetch_jars(folder: Path) -> None:
-    """Put the jars of the broker and of Spark's Kafka source into ``broker`` and ``source``."""
+    """Put the jars of the broker into ``broker``, and some of Spark's parts into ``stand-ins``."""
     fetch(JARS, folder)
+
+
+def spark_settings(jars: Path) -> dict[str, str]:
+    """Return the settings of a session that reads from Kafka: the parts that take others' place."""
+    return {
+        "spark.jars": ",".join(str(jar) for jar in (jars / "stand-ins").iterdir()),
+        "spark.jars.excludes": "org.apache.spark:spark-token-provider-kafka-0-10_2.13",
+    }
 
 
 class Broker:

@@ -9,8 +9,8 @@ import semistream as ss
 from tests.services.session import session
 
 
-def main(jars: str, address: str, topic: str, schema: str, relation: str, folder: str) -> None:
-    spark = session(jars, folder)
+def main(settings: str, address: str, topic: str, schema: str, relation: str, folder: str) -> None:
+    spark = session(folder, ["kafka"], settings)
     source = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", address)

@@ -6,8 +6,8 @@ import semistream as ss
 from tests.services.session import session
 
 
-def main(jars: str, address: str, topic: str, relation: str, folder: str) -> None:
-    spark = session(jars, folder)
+def main(settings: str, address: str, topic: str, relation: str, folder: str) -> None:
+    spark = session(folder, ["kafka"], settings)
     source = spark.readStream.format("kafka").option("kafka.bootstrap.servers", address)
     source = source.option("subscribe", topic).option("startingOffsets", "earliest")
     changes = source.option("maxOffsetsPerTrigger", 40).load()

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import semistream as ss
 from semistream.spark.pipeline.running import pipeline_session
+from tests.services.ivy import one_at_a_time
 
 
 def main(path: str) -> None:
     pipelines = [ss.Pipeline(**given) for given in json.loads(Path(path).read_text())]
-    spark = pipeline_session(pipelines[0], pipelines[0].secrets())
+    with one_at_a_time():
+        spark = pipeline_session(pipelines[0], pipelines[0].secrets())
     for pipeline in pipelines:
         query = ss.run_pipeline(pipeline, spark=spark)
         print(len([p for p in query.recentProgress if p.numInputRows]))

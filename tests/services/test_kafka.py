@@ -15,10 +15,10 @@ from semistream.cli.main import main
 from semistream.testing import same_rows
 from semistream.workload.registry import make_workload
 from tests.oracle import duckdb_join
-from tests.services.kafka import Broker
-from tests.services.session import driver_environment
+from tests.services.kafka import Broker, spark_settings
+from tests.services.session import run_with_packages
 from tests.spark.frames import with_spark_types
-from tests.spark.services import PATIENCE_SECONDS, run_driver
+from tests.spark.services import PATIENCE_SECONDS
 
 ROWS = 20_000
 DRIVER = Path(__file__).parent / "kafka_driver.py"
@@ -32,16 +32,16 @@ def test_a_topic_is_joined_by_spark_though_the_broker_is_restarted(
     products = pa.Table.from_batches(workload.relation_batches())
     relation = tmp_path / "products.rel"
     ss.build_relation(products, relation, key="k", partitions=2)
-    source = ",".join(str(jar) for jar in (jars / "source").iterdir())
+    settings = json.dumps(spark_settings(jars))
     schema = "k long, quantity int, price double"
     broker = Broker(jars, tmp_path)
-    arguments = [source, broker.address, "sales", schema, str(relation), str(tmp_path)]
+    arguments = [settings, broker.address, "sales", schema, str(relation), str(tmp_path)]
     with ThreadPoolExecutor(1) as pool:
         with broker.running():
             assert (
                 main(f"{generate} --rows {ROWS} --out kafka://{broker.address}/sales".split()) == 0
             )
-            driver = pool.submit(run_driver, str(DRIVER), *arguments, env=driver_environment())
+            driver = pool.submit(run_with_packages, DRIVER, *arguments)
             wait_for_output(tmp_path / "out", driver)
         assert not driver.done(), "the query has ended before the broker was stopped"
         with broker.running():
@@ -71,7 +71,7 @@ def test_a_topic_of_changes_keeps_a_relation_up_to_date(
     expected = dict(zip(*(c.to_pylist() for c in products.columns), strict=True))
     producer = Producer({"bootstrap.servers": server})
     rng = np.random.default_rng(5)
-    source = ",".join(str(jar) for jar in (jars / "source").iterdir())
+    settings = json.dumps(spark_settings(jars))
     for run in range(2):  # the second run goes on from the checkpoint
         for i, k in enumerate(rng.integers(0, 80, 100).tolist()):
             after = None if i % 4 == 0 else {"k": k, "v": f"run {run}, change {i}"}
@@ -83,9 +83,9 @@ def test_a_topic_of_changes_keeps_a_relation_up_to_date(
             else:
                 expected[k] = after["v"]
         producer.flush()
-        about = [source, server, "changes", relation.location, str(tmp_path)]
-        driver = str(DRIVER.with_name("maintain_driver.py"))
-        assert int(run_driver(driver, *about, env=driver_environment())) > 1  # micro-batches
+        about = [settings, server, "changes", relation.location, str(tmp_path)]
+        driver = DRIVER.with_name("maintain_driver.py")
+        assert int(run_with_packages(driver, *about)) > 1  # micro-batches
         keys = pa.table({"k": range(100)})
         now = ss.Relation.open(relation.location)
         found = pa.Table.from_batches(list(ss.join(keys, now, how="inner")))

@@ -15,8 +15,9 @@ from confluent_kafka import Consumer, Message, Producer
 import semistream as ss
 from tests.databases.fill import Filled
 from tests.services.databases import PASSWORD, mariadb, postgresql
-from tests.services.session import driver_environment
-from tests.spark.services import PATIENCE_SECONDS, run_driver
+from tests.services.kafka import spark_settings
+from tests.services.session import FETCHED, quiet_settings, run_with_packages
+from tests.spark.services import PATIENCE_SECONDS
 
 DRIVER = Path(__file__).parent / "pipeline_driver.py"
 ROWS = 400
@@ -118,18 +119,12 @@ def test_kafka_to_databases_and_kafka(
     produce(server)
     products = pa.table({"id": range(PRODUCTS), "name": [f"p{i}" for i in range(PRODUCTS)]})
     ss.build_relation(products, tmp_path / "products.rel", key="id", partitions=2)
-    source = ",".join(str(jar) for jar in (jars / "source").iterdir())
     common = {
         "configuration": {
-            "spark.jars": source,
             "spark.master": "local[2]",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.memory": "1g",
-            "spark.local.dir": str(tmp_path / "local"),
-            "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
-            "spark.log.level": "ERROR",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.ui.enabled": "false",
+            **quiet_settings(str(tmp_path)),
+            **FETCHED,
+            **spark_settings(jars),
         },
         "relations": {"products": str(tmp_path / "products.rel")},
         "steps": [{"enrich": {"relation": "products", "on": {"product_id": "id"}}}],
@@ -171,7 +166,7 @@ def test_kafka_to_databases_and_kafka(
     }
     path = tmp_path / "pipelines.json"
     path.write_text(json.dumps([to_databases, to_kafka, to_avro]))
-    batches = run_driver(str(DRIVER), str(path), env=driver_environment()).split()
+    batches = run_with_packages(DRIVER, str(path)).split()
     assert int(batches[0]) > 1
 
     fine = [i for i in range(ROWS) if i % 9 != 4]

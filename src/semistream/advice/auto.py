@@ -10,10 +10,14 @@
 Dynamic tuning (`meshjoin.txt` section 3.3). While a join runs, the keys that arrive are sampled. If
 they are requested with another skew than was assumed, the model is run again. If another split or
 another algorithm would be better by `watch.HYSTERESIS`, the running join is told that the stream
-has ended. It joins all it holds and releases its memory, and a new one continues with the rest. So
-each row is processed by exactly one join, from beginning to end, and a change can lose nothing. It
-costs the drain of one window. If both joins have a front stage, the new one takes the rows of the
-old one over, as many as it has room for, so that it does not begin cold.
+has ended, and a new one continues with the rest. What moves from one to the other:
+
+* tuples that wait in an index join, if another index join follows: they go on waiting there
+  (`joins/handover.py`). Other windows are drained, which costs about a cycle of R.
+* the rows of the front stage, if both joins have one, as many as the new one has room for.
+
+So each row is resolved by exactly one join, and a change can lose nothing. If the model chooses
+again what runs, for what the stream is like now, nothing ends.
 
 With an expected `rate` the join uses only as much of the budget as holds that rate, and more or
 less of it as the arrivals become more or fewer.
@@ -47,6 +51,7 @@ from semistream.cost.factors import CostFactors
 from semistream.cost.options import condition_s, with_tuple_cost
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.frontstage import Learned
+from semistream.joins.handover import HandedOver
 from semistream.joins.keptfront import KeptFront
 from semistream.joins.opened import Opened
 from semistream.joins.protocols import Operator
@@ -167,6 +172,14 @@ class Change:
     option: Option | None  # None if the model was not used
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A join that runs or comes next, and the choice that it was made by."""
+
+    chosen: Chosen | None  # None if the model was not used
+    join: StreamJoin
+
+
 class SelfTuningJoin:
     """Runs one join after another over a stream, each chosen for what the stream is like."""
 
@@ -200,7 +213,9 @@ class SelfTuningJoin:
         self._finished = Telemetry()  # of the joins before the one that runs now
         self._join: StreamJoin | None = None  # that runs now
         self._retune: Retune | None = None  # why the last join ended, if the stream goes on
+        self._next: _Run | None = None  # what follows, if it was chosen while the join ran
         self._learned: Learned | None = None  # the front stage of the join before
+        self._handed_over: HandedOver | None = None  # tuples that wait in no join now
         self._widths: Widths | None = None  # of the stream's columns, by its first rows
         self._tuner: Tuner | None = None  # once the model was used
         self.ledger = MemoryLedger(budget_bytes)
@@ -262,11 +277,14 @@ class SelfTuningJoin:
         while source.has_rows():
             if self.changes:
                 return_free_memory()  # of the join that has ended, before the next one is made
-            chosen = self._choose(source, rate)
-            self._note(source, chosen, reason)
-            yield from self._run_one(source, chosen)
+            run = self._next or self._make(self._choose(source, rate))
+            self._next = None
+            self._note(source, run.chosen, reason)
+            yield from self._run_one(source, run)
             self._finished = self.telemetry
             self._keep_learned()
+            self._handed_over = run.join.hand_over()
+            del run  # and the memory of its join
             self._join = None
             if self._retune is not None:
                 reason, rate = self._retune.reason, self._retune.rate
@@ -284,41 +302,56 @@ class SelfTuningJoin:
             self._learned.release()
         self._learned = None
 
-    def _run_one(self, source: SampledSource, chosen: Chosen | None) -> Iterator[pa.RecordBatch]:
-        """Run one join until the stream ends, or the watch returns a retune."""
-        self._join = self._make(chosen)
-        watch = None
-        if chosen is not None:
-            assert self._tuner is not None, "it made the choice"
-            is_emulated = self._relation.reading.device is not None
-            watch = Watch(
-                *(self._tuner, source, chosen, self._join),
-                clock=self._clock,
-                limits_overhead=not is_emulated,
-            )
-        yield from self._join.join(self._batches(source, watch))
+    def _run_one(self, source: SampledSource, run: _Run) -> Iterator[pa.RecordBatch]:
+        """Run one join until the stream ends, or a retune makes another choice."""
+        self._join = run.join
+        run.join.take_over(self._learned, self._handed_over)
+        self._learned = self._handed_over = None
+        yield from run.join.join(self._batches(source, run))
 
-    def _batches(self, source: SampledSource, watch: Watch | None) -> Iterator[pa.RecordBatch]:
-        """Yield batches until there are none, or the watch returns a retune, which is kept."""
+    def _batches(self, source: SampledSource, run: _Run) -> Iterator[pa.RecordBatch]:
+        """Yield batches until there are none, or a retune makes another choice."""
+        watch = self._watch(source, run)
         self._retune = None
         while (batch := source.take()) is not None:
             if batch.num_rows and watch is not None:
                 self._retune = watch.look()
-            if self._retune is not None:
-                source.put_back(batch)
+            if self._retune is None:
+                source.note(batch)
+                yield batch
+                continue
+            source.put_back(batch)
+            if not self._can_choose(run.join):
+                return  # when the join has ended, there is memory for the model
+            chosen = self._choose(source, self._retune.rate)
+            if chosen is None or run.chosen is None or not chosen.is_like(run.chosen):
+                self._next = self._make(chosen)
+                run.join.successor = self._next.join
                 return
-            source.note(batch)
-            yield batch
+            # The best is what runs, for what the stream is like now, too.
+            run, self._retune = _Run(chosen, run.join), None
+            watch = self._watch(source, run)
 
-    def _make(self, chosen: Chosen | None) -> StreamJoin:
+    def _can_choose(self, running: StreamJoin) -> bool:
+        """Return whether the model fits the memory that a join does not use between batches."""
+        return self._tuner is not None and self._tuner.model_bytes <= running.idle_bytes
+
+    def _watch(self, source: SampledSource, run: _Run) -> Watch | None:
+        if run.chosen is None:
+            return None
+        assert self._tuner is not None, "it made the choice"
+        is_emulated = self._relation.reading.device is not None
+        about = (self._tuner, source, run.chosen, run.join)
+        return Watch(*about, clock=self._clock, limits_overhead=not is_emulated)
+
+    def _make(self, chosen: Chosen | None) -> _Run:
         name, budget_bytes, split = self._plain, self._budget_bytes, USUAL
         if chosen is not None:
             name, budget_bytes = chosen.option.name, chosen.budget_bytes
             split = chosen.option.tuned.split
         about = (self._relation, self._spec, budget_bytes, self._partition)
-        if not ALGORITHMS[name].has_front or self._front is not None:
-            self._drop_learned()
-        return make_operator(name, *about, split, self._opened, self._front, self._learned)
+        join = make_operator(name, *about, split, self._opened, self._front)
+        return _Run(chosen, join)
 
     def _choose(self, source: SampledSource, rate: float | None) -> Chosen | None:
         """Return what to run next; None if the model is not used."""
@@ -353,9 +386,11 @@ class SelfTuningJoin:
         few = None if expected is None or rate is not None else self._tuner.for_few(expected)
         if few is not None:
             return few
-        if self._tuner.model_bytes > self.ledger.available_bytes:
+        # While a join runs, the model uses memory that it has reserved and does not use now.
+        model_bytes = self._tuner.model_bytes if self._join is None else 0
+        if model_bytes > self.ledger.available_bytes:
             self._drop_learned()
-        reserved = self.ledger.reserve("cost model", self._tuner.model_bytes)
+        reserved = self.ledger.reserve("cost model", model_bytes)
         try:
             return self._known_or_best(self._tuner, source, rate, expected)
         finally:

@@ -18,6 +18,8 @@ from semistream.advice.history import History
 from semistream.errors import BudgetError
 from semistream.joins.keptfront import KeptFront
 from semistream.relation.build import build_relation
+from semistream.relation.pagetable import CODES
+from semistream.relation.read_kernels import UNIT_BYTES
 from semistream.relation.relation import Relation
 from semistream.spec import resolve
 
@@ -47,6 +49,18 @@ def _join(table: pa.Table, path: Path, partitions: int) -> None:
     for budget_bytes in _BUDGETS:
         for algorithm in _ALGORITHMS:
             _join_with(relation, batches, algorithm, budget_bytes)
+    _map(relation)
+
+
+def _map(relation: Relation) -> None:
+    """Map a file, and let go of it; small relations are not mapped by joins."""
+    reader = relation.reader([])
+    codes = reader.part(CODES)
+    assert codes is not None, "every page has codes"
+    mapped = reader.map_cached(codes, np.zeros(1, np.int64))
+    if mapped is not None:
+        mapped.release(mapped.window(UNIT_BYTES))
+    reader.close()
 
 
 def _join_with(

@@ -36,6 +36,15 @@ class Chosen:
     rate: float | None = None  # expected arrivals per second
     stream_rows: int | None = None  # expected, if the stream is expected to end
 
+    def is_like(self, other: "Chosen") -> bool:
+        """Return whether a join by the other choice would be the same."""
+        ours, theirs = self.option.tuned, other.option.tuned
+        return (
+            self.option.name == other.option.name
+            and self.budget_bytes == other.budget_bytes
+            and (ours.settings, ours.cached_rows) == (theirs.settings, theirs.cached_rows)
+        )
+
     def fits(self, skew: Skew) -> bool:
         """Return whether it was made for a demand like this."""
         return self.skew is not None and not self.skew.has_moved(skew)

@@ -54,12 +54,17 @@ def planned_shares(reader: PageReader, parts: Sequence[str], pages: int) -> tupl
 def planned_mapping(reader: PageReader, pages: int) -> int:
     """Return how much of a file look-ups may map at a time, in the disk buffer of `pages`.
 
-    That is what the codes of these pages take beyond a buffer, in whole units, and at least two.
+    None of a file that cannot be mapped.
     """
-    if not reader.reads_values:
-        return 0
-    most_bytes = min(reader.most_part_bytes(CODES, pages) - MOST_PLANNED_BYTES, MOST_MAPPED_BYTES)
-    units = most_bytes // UNIT_BYTES
+    return mapped_bytes(reader.most_part_bytes(CODES, pages)) if reader.may_map else 0
+
+
+def mapped_bytes(codes_bytes: float) -> int:
+    """Return how much may be mapped, given the size of the key codes of a disk buffer's pages.
+
+    That is what they take beyond a buffer, in whole units, and at least two.
+    """
+    units = int(min(codes_bytes - MOST_PLANNED_BYTES, MOST_MAPPED_BYTES) // UNIT_BYTES)
     return UNIT_BYTES * units if units > 1 else 0
 
 

@@ -40,6 +40,10 @@ class Widths:
         """Return the widths of columns whose values are all of one size."""
         return cls(tuple(value_bytes), tuple(int(size) for size in value_bytes))
 
+    def at_least(self, value_bytes: Sequence[float]) -> "Widths":
+        """Return these widths, or others where they are larger on average."""
+        return Widths(tuple(map(max, self.average, value_bytes)), self.widest)
+
     def widest_row_bytes(self, schema: pa.Schema) -> int:
         """Return the greatest size of a row's variable-width values."""
         return sum(self.widest[i] for i in variable_columns(schema))

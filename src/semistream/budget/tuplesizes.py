@@ -6,7 +6,8 @@ from math import ceil
 import numpy as np
 import pyarrow as pa
 
-from semistream.budget.rowsizes import base_bytes, row_bytes
+from semistream.budget.rowsizes import NESTED_COPIES, base_bytes, row_bytes
+from semistream.columns import Encoding, encoding_of, width_bytes
 
 BLOCK = 1024  # tuples that a kernel works on at once
 CANDIDATE_FIELDS = 5  # of the scratch space of a probe
@@ -40,3 +41,14 @@ def look_up_tuple_bytes(
 ) -> int:
     """Return the size of a waiting tuple with its request, for look-ups."""
     return ceil(_LOOK_UP_BYTES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
+
+
+def copied_bytes(schema: pa.Schema, value_bytes: Sequence[float], tuples: int) -> int:
+    """Return the size of copies of waiting tuples, with their slots, a block after the other."""
+    size = 4 + len(schema) / 8
+    for field, value in zip(schema, value_bytes, strict=True):
+        encoding = encoding_of(field.type)
+        copies = NESTED_COPIES if encoding is Encoding.NESTED else 1
+        size += width_bytes(field.type) if encoding is Encoding.FIXED else 8 + copies * value
+    block = min(tuples, BLOCK) * (8 + len(schema))  # codes and validity, while it is copied
+    return ceil(tuples * size) + block

@@ -246,7 +246,8 @@ def _make_paper(
 
 
 def _print(result: Result, console: Console) -> None:
-    console.print(f"[bold]{result.name}[/bold]  {result.title}  ({result.seconds:.0f} s)")
+    spent = f"{result.seconds:.0f} s, {result.cpu_s:.0f} s of CPU time"
+    console.print(f"[bold]{result.name}[/bold]  {result.title}  ({spent})")
     for claim in result.claims:
         colour = _COLOURS[Verdict(claim.verdict)]
         console.print(f"  [{colour}]{claim.verdict}[/{colour}]: {claim.says} {claim.number}")

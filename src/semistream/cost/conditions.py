@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.budget.frontsizes import FrontPolicy
+from semistream.budget.pagesizes import mapped_bytes
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, RequestCosts
 from semistream.cost.kernels import count_runs
@@ -236,6 +237,7 @@ def planned_io(
     pages: float,
     buffer_pages: float = inf,
     pieces: float = 1.0,
+    rows: float = inf,
 ) -> tuple[float, float]:
     """Return the seconds and the bytes of a read plan for `pages` pages that are spread evenly.
 
@@ -243,11 +245,15 @@ def planned_io(
     G pages, it is read as well. What is requested goes through a buffer of `buffer_pages` pages:
     each time that it is filled costs a request, without a seek if no gap lies before it. Columns
     are read once for each of the output's `pieces`, and codes between them.
+
+    If the file can be mapped in what the disk buffer has beside its buffers, and costs less then,
+    `rows` rows are looked at where they lie.
     """
     if not pages:
         return 0.0, 0.0
     share = min(1.0, pages / layout.page_count)
     buffer_bytes = buffer_pages * max(layout.code_bytes, *layout.part_bytes, 1.0)
+    may_map = costs.mapped_row_s > 0 and mapped_bytes(buffer_pages * layout.code_bytes) > 0
     seconds = read_bytes = 0.0
     for i, size in enumerate((layout.code_bytes, *layout.part_bytes)):
         most_bytes = min(costs.most_gap_bytes, buffer_bytes)
@@ -260,8 +266,10 @@ def planned_io(
         turns = pieces if i else max(1.0, min(pieces, fetched / room))
         views = turns * max(1.0, fetched / turns / room + 0.5 * (fetched / turns > room))
         requests = max(turns, pages * apart, pages / layout.pages_per_stretch * share)
-        seconds += requests * costs.request_s + fetched * costs.byte_s
+        read_s = requests * costs.request_s + fetched * costs.byte_s
         # The end of a view falls into a segment, a page and the gap before it, by its length.
-        seconds += (views - turns) * (costs.request_s - share**2 * costs.seek_s)
+        read_s += (views - turns) * (costs.request_s - share**2 * costs.seek_s)
+        mapped_s = rows * costs.mapped_row_s + size * layout.page_count * costs.mapped_byte_s
+        seconds += min(read_s, mapped_s) if may_map else read_s
         read_bytes += fetched
     return seconds, read_bytes

@@ -92,6 +92,10 @@ class RequestCosts:
     request_s: float = 0.0
     byte_s: float = 0.0
     seek_s: float = 0.0  # of request_s, saved if it continues where the one before ended
+    # Where the file is in the page cache and can be mapped (0: it cannot): for each row that is
+    # looked at there, and for each byte between the first row and the last.
+    mapped_row_s: float = 0.0
+    mapped_byte_s: float = 0.0
 
     @property
     def most_gap_bytes(self) -> float:

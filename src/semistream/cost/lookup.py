@@ -4,8 +4,8 @@ Ours; see `joins/lookupjoin.py`. A window of w tuples is one loop::
 
     c_loop = c_plan(w) + w·(c_S + c_A + c_H + σ·c_O) + c_0
 
-where c_plan(w) is what the read plan requests: the pages on which w tuples may match, all parts of
-those with a match (`conditions.planned_io`).
+where c_plan(w) is what the read plan costs: the pages on which w tuples may match, all parts of
+those with a match, or the rows in a mapped file (`conditions.planned_io`).
 """
 
 from semistream.budget.indexjoin import IndexJoinSettings
@@ -36,7 +36,7 @@ def loop_over(
     step = at_size(factors.look_up, tuples)
     matches = match_share * tuples
     pieces = max(1.0, matches / settings.output_rows)
-    about = (pages, settings.pages_per_read, pieces)
+    about = (pages, settings.pages_per_read, pieces, tuples)
     io_s, io_bytes = planned_io(layout, factors.requests, *about)
     loop_s = io_s + tuples * (step.tuple_s + step.probe_s) + matches * step.output_s
     loop_s += step.loop_s + step.entry_s

@@ -22,6 +22,9 @@ the disk buffer is read piece by piece, and its tuples leave after the last piec
 Memory: page table and index, front stage or pinned pages, disk buffer, window and output buffer,
 all reserved beforehand.
 
+When `auto` changes the split of the budget, tuples that wait go on waiting in the join that follows
+(`handover.py`).
+
 Degenerate cases: a stream that pauses; the loop goes on until no tuple waits.
 """
 
@@ -34,11 +37,13 @@ from semistream.budget.indexjoin import urgency_bytes
 from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.budget.sizes import Sizes
+from semistream.errors import BudgetError
 from semistream.joins import indexwindow_kernels as kernels
+from semistream.joins.handover import HandedOver, buffer_bytes, handed_over_bytes
 from semistream.joins.indexwindow import IndexWindow, Taken
 from semistream.joins.liverows import live_pairs
 from semistream.joins.pinned import PinnedPages
-from semistream.joins.protocols import IndexTactic, MakeFront, MakeIndexTactic, Rows
+from semistream.joins.protocols import Codes, IndexTactic, MakeFront, MakeIndexTactic, Rows
 from semistream.joins.rows import Slots
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.streamjoin import JoinTask, WindowedJoin
@@ -52,6 +57,7 @@ class IndexJoin(WindowedJoin):
     _tactic: IndexTactic  # what the algorithm decides
     _index: PageIndex  # from a key to its page
     _pages_per_read: int  # b
+    _widths: Widths  # of stream rows, by which everything was sized
     # Pairs that `_matches` has found: rows in the disk buffer, and indexes of taken tuples.
     _pair_rows: Rows
     _pair_indexes: Rows
@@ -69,7 +75,8 @@ class IndexJoin(WindowedJoin):
         self._after = 0  # the page behind the last one resolved: a sweep goes on there
 
     def _allocate(self, sample: pa.RecordBatch, stream: StreamBuffer) -> None:
-        widths = Widths.of(sample)
+        handed_over = self._handed_over
+        self._widths = widths = Widths.of(sample) if handed_over is None else handed_over.widths
         sizes = self._sizing.for_index(widths)
         settings = self._split_budget(sizes, stream)
         self._tactic = self._make_tactic(settings, self._reader.page_count)
@@ -79,7 +86,6 @@ class IndexJoin(WindowedJoin):
         self._reserve("window", urgency)
         self._pin_pages(settings.pinned_pages, sizes)
         self._pages_per_read = settings.pages_per_read
-        self._connect(stream, settings.pages_per_read)
         self._window = IndexWindow(
             self._sizing.stored_schema,
             settings.waiting_tuples,
@@ -89,6 +95,10 @@ class IndexJoin(WindowedJoin):
             settings.output_rows,
             None if settings.oldest_picks else settings.pages_per_read,
         )
+        if handed_over is not None:  # before the disk buffer is made, whose memory they use
+            handed_over.enter(self._window, self._codes_of)
+            self._handed_over, self._after = None, handed_over.after
+        self._connect(stream, settings.pages_per_read)
         self._pair_rows = np.empty(settings.output_rows, np.int64)
         self._pair_indexes = np.empty(settings.output_rows, np.int64)
 
@@ -98,6 +108,42 @@ class IndexJoin(WindowedJoin):
             self._reserve("pinned pages", sizes.pinned_bytes(count))
             about = (self._reader, self._read_columns, self._index, count)
             self._front = PinnedPages(*about, self.telemetry)
+
+    def _codes_of(self, rows: pa.RecordBatch) -> Codes:
+        columns = [rows.column(i) for i in self._spec.stream_key_indexes]
+        return self._relation.coder.codes(columns)[0]
+
+    def _is_done(self, stream: StreamBuffer) -> bool:
+        return stream.is_exhausted and (self._window.count == 0 or self._can_hand_over())
+
+    def _can_hand_over(self) -> bool:
+        """Return whether the tuples that wait can go on waiting in the join that follows."""
+        if not isinstance(self.successor, IndexJoin):
+            return False
+        size_bytes = handed_over_bytes(self._window, self._spec.stream_schema)
+        return size_bytes <= self._buffer_bytes and self.successor.has_room(
+            self._window.count, size_bytes, self._current_widths()
+        )
+
+    def has_room(self, tuples: int, size_bytes: int, widths: Widths) -> bool:
+        """Return whether tuples that waited elsewhere fit the window, and copies the buffers."""
+        sizes = self._sizing.for_index(widths)
+        try:
+            settings, _ = self._rules.settings(sizes, self._budget_bytes, self._split)
+        except BudgetError:
+            return False
+        return tuples <= settings.places and size_bytes <= buffer_bytes(sizes, settings)
+
+    def _current_widths(self) -> Widths:
+        return self._widths.at_least(self._window.average_bytes())
+
+    def hand_over(self) -> HandedOver | None:
+        """Return the tuples that wait when the join has ended, if there are any."""
+        if self.plan is None or not self._window.count:
+            return None
+        del self._disk  # its memory is used for the copies
+        about = (self._spec.stream_schema, self._current_widths(), self._after, self.ledger)
+        return HandedOver.of(self._window, *about)
 
     def _iterate(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """New tuples enter, and pages are read whose tuples are resolved and leave."""

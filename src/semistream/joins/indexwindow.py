@@ -37,6 +37,15 @@ _32_BITS = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
+class Ages:
+    """For how long tuples have waited, by load."""
+
+    since: NDArray[np.uint32]  # by load: when it was first seen with waiting tuples; 0 if never
+    pages_per_read: int  # of a load
+    loads: int  # that were made so far
+
+
+@dataclass(frozen=True, slots=True)
 class Taken:
     """Tuples that were taken out of the table because their pages are here."""
 
@@ -107,6 +116,33 @@ class IndexWindow(Window):
         )
         self.matched[slots] = 0
         self._count += len(codes)
+
+    def in_order(self) -> Slots:
+        """Return the slots of all tuples, page after page in the order of Q.
+
+        If tuples enter another window in this order, its pages queue up as they do here.
+        """
+        slots = np.empty(self.count, np.int32)
+        chains = (self._heads, self._per_page, self._following)
+        kernels.slots_in_order(self._newer, *chains, slots)
+        return slots
+
+    @property
+    def ages(self) -> Ages:
+        """For how long tuples have waited."""
+        return Ages(self._since, self._pages_per_read, self._loads)
+
+    def set_ages(self, ages: Ages) -> None:
+        """Let tuples have waited for as long as in the window that they come from.
+
+        A load that has waited for a part of a cycle of R has waited for that part in loads of
+        another size, too. A new load is as old as the oldest one that it has pages of.
+        """
+        self._loads = ages.loads * ages.pages_per_read // self._pages_per_read
+        if len(self._since) and len(ages.since):
+            before = (ages.since, ages.pages_per_read, ages.loads & _32_BITS)
+            now = (self._since, self._pages_per_read, self._loads & _32_BITS)
+            kernels.keep_ages(self.waiting, *before, *now)
 
     def oldest_page(self) -> int:
         """Return the page of the tuple that has waited longest: the front of Q."""

@@ -118,6 +118,39 @@ def forget_loads(first_page, last_page, waiting, since, pages_per_read):
 
 
 @njit(cache=True)
+def slots_in_order(newer, heads, per_page, following, out_slots):
+    """Write the slots of all tuples, page after page in the order of the queue."""
+    anchor = len(newer) - 1
+    count = 0
+    page = newer[anchor]
+    while page != anchor:
+        for bucket in range(page * per_page, (page + 1) * per_page):
+            slot = heads[bucket]
+            while slot != NO_SLOT:
+                out_slots[count] = slot
+                count += 1
+                slot = following[slot]
+        page = newer[page]
+
+
+@njit(cache=True)
+def keep_ages(waiting, since, pages_per_read, now, out_since, out_pages_per_read, out_now):
+    """Write since when the tuples of each load wait, given that of loads of another size."""
+    for page in range(len(waiting)):
+        first_seen = np.int64(since[page // pages_per_read])
+        if waiting[page] == 0 or first_seen == 0:
+            continue
+        # 1. The age in loads of the other size, and since when that is.
+        age = ((now - first_seen) & 0xFFFFFFFF) * pages_per_read // out_pages_per_read
+        stamp = max(1, (out_now - age) & 0xFFFFFFFF)
+        # 2. The oldest page of a load counts.
+        load = page // out_pages_per_read
+        other = (out_now - np.int64(out_since[load])) & 0xFFFFFFFF
+        if out_since[load] == 0 or age > other:
+            out_since[load] = stamp
+
+
+@njit(cache=True)
 def first_outside(first_page, last_page, newer):
     """Return the first page in the queue that is not among these, or the anchor."""
     anchor = len(newer) - 1

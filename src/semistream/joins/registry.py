@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from semistream.budget.rules import RULES
 from semistream.budget.split import USUAL, Split
-from semistream.joins.frontstage import Learned, TupleCache
+from semistream.joins.frontstage import TupleCache
 from semistream.joins.hybridjoin import HybridJoin
 from semistream.joins.indexjoin import IndexJoin
 from semistream.joins.inlj import BatchedInlj, Inlj
@@ -94,17 +94,15 @@ def make_operator(
     split: Split = USUAL,
     opened: Opened | None = None,
     front: KeptFront | None = None,
-    learned: Learned | None = None,
 ) -> StreamJoin:
     """Return the named join, ready to run, over a relation or one partition of it.
 
     It opens the relation by itself, unless that was `opened` before. With a `front` that outlives
-    it, the variant with a front stage is made, if the algorithm has one. `learned` is the front
-    stage of the join before, whose rows the new one takes over.
+    it, the variant with a front stage is made, if the algorithm has one.
     """
     if front is not None and f"c{name}" in ALGORITHMS:
         name = f"c{name}"
-    task = JoinTask(relation, spec, budget_bytes, partition, split, opened, front, learned)
+    task = JoinTask(relation, spec, budget_bytes, partition, split, opened, front)
     join = ALGORITHMS[name].make(task)
     join.telemetry.algorithms = 1 << list(ALGORITHMS).index(name)
     return join

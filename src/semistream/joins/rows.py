@@ -46,6 +46,7 @@ from semistream.columns import (
 )
 from semistream.joins import row_kernels as kernels
 from semistream.joins.kernels import NO_SLOT
+from semistream.joins.nulltracker import NullTracker
 
 Slots: TypeAlias = NDArray[np.int64] | NDArray[np.int32]
 _NO_LIMIT = 1 << 62
@@ -68,6 +69,10 @@ class ColumnStore(Protocol):
 
     def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
         """Add the bytes of the values at these slots, where they differ in size."""
+        ...
+
+    def average_bytes(self, count: int) -> float:
+        """Return the average size of the values of `count` slots, all that hold one."""
         ...
 
     def gather(self, slots: Slots) -> pa.Array:
@@ -94,31 +99,6 @@ def make_store(field: pa.Field, capacity: int, value_bytes: float, widest: int =
     return NestedStore(dtype, capacity, arena_bytes)
 
 
-class _NullTracker:
-    """One validity byte per slot, looked at only once a null has been seen."""
-
-    def __init__(self, field: pa.Field, capacity: int) -> None:
-        self._validity = np.ones(capacity if field.nullable else 0, np.uint8)
-        self._seen = False
-
-    def put(self, slots: Slots | slice, validity: NDArray[np.uint8] | None) -> None:
-        if validity is not None:
-            self._seen = True
-        if self._seen:
-            self._validity[slots] = 1 if validity is None else validity
-
-    def gather(self, slots: Slots) -> NDArray[np.uint8] | None:
-        return self._validity[slots] if self._seen else None
-
-    def saved(self) -> list[NDArray[Any]]:
-        return [self._validity if self._seen else self._validity[:0]]
-
-    def restore(self, arrays: Iterator[NDArray[Any]]) -> None:
-        validity = next(arrays)
-        self._seen = len(validity) > 0
-        self._validity[: len(validity)] = validity
-
-
 class _NotSaved:
     """A store without arrays to save: it has none, or rows with it are not saved at all."""
 
@@ -129,30 +109,36 @@ class _NotSaved:
         pass
 
 
-class FixedStore:
+class _OneSize:
+    """A store whose values have one size: slots are its only limit."""
+
+    def room(self, column: pa.Array) -> int:
+        return len(column)
+
+    def drop(self, slots: Slots) -> None:
+        pass  # a slot is overwritten when it is used again
+
+    def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
+        pass
+
+    def average_bytes(self, count: int) -> float:
+        return 0.0
+
+
+class FixedStore(_OneSize):
     """A column of fixed width: a field of the records."""
 
     def __init__(self, field: pa.Field, values: NDArray[Any]) -> None:
         """Keep values in an array of one element per slot."""
         self._dtype = field.type
         self._values = values
-        self._nulls = _NullTracker(field, len(values))
-
-    def room(self, column: pa.Array) -> int:
-        """All fit: slots are the only limit."""
-        return len(column)
+        self._nulls = NullTracker(field, len(values))
 
     def put(self, slots: Slots | slice, column: pa.Array) -> None:
         """Store values at free slots."""
         values, validity = split_fixed(column)
         self._values[slots] = values
         self._nulls.put(slots, validity)
-
-    def drop(self, slots: Slots) -> None:
-        """Nothing to do: the slot is overwritten when it is used again."""
-
-    def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
-        """Nothing to add: all values have one size."""
 
     def gather(self, slots: Slots) -> pa.Array:
         """Return the values at these slots."""
@@ -167,7 +153,7 @@ class FixedStore:
         self._nulls.restore(arrays)
 
 
-class CodeStore(_NotSaved):
+class CodeStore(_OneSize, _NotSaved):
     """The stream's key where it is a lone integer: it is the code, which the table keeps anyway."""
 
     def __init__(self, dtype: pa.DataType, codes: NDArray[np.int64]) -> None:
@@ -175,18 +161,8 @@ class CodeStore(_NotSaved):
         self._dtype = dtype
         self._codes = codes
 
-    def room(self, column: pa.Array) -> int:
-        """All fit: slots are the only limit."""
-        return len(column)
-
     def put(self, slots: Slots, column: pa.Array) -> None:
         """Nothing to do: the table stores the codes."""
-
-    def drop(self, slots: Slots) -> None:
-        """Nothing to do."""
-
-    def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
-        """Nothing to add: all values have one size."""
 
     def gather(self, slots: Slots) -> pa.Array:
         """Return the keys at these slots."""
@@ -204,7 +180,7 @@ class BytesStore:
         """Allocate the slots and the arena."""
         self._dtype = field.type
         self._starts = np.full(capacity, NO_SLOT, np.int64)  # by slot: its record in the arena
-        self._nulls = _NullTracker(field, capacity)
+        self._nulls = NullTracker(field, capacity)
         self._arena = np.zeros(arena_bytes, np.uint8)  # records, back to back
         self._cursor = 0  # where the next record goes
         self._live_bytes = 0  # of records that have not left
@@ -232,6 +208,10 @@ class BytesStore:
     def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
         """Add the lengths of the values at these slots."""
         kernels.add_record_lengths(self._arena, self._starts, slots, sizes)
+
+    def average_bytes(self, count: int) -> float:
+        """Return the average length of the values."""
+        return self._live_bytes / count - RECORD_HEADER_BYTES
 
     def gather(self, slots: Slots) -> pa.Array:
         """Return the values at these slots."""
@@ -301,6 +281,10 @@ class NestedStore(_NotSaved):
     def add_sizes(self, slots: Slots, sizes: NDArray[np.int64]) -> None:
         """Add the sizes of copies of the values at these slots."""
         sizes += NESTED_COPIES * self._sizes[slots].astype(np.int64)
+
+    def average_bytes(self, count: int) -> float:
+        """Return the average size of the arrays by slot."""
+        return self._held_bytes / count
 
     def gather(self, slots: Slots) -> pa.Array:
         """Return the values at these slots, array by array, then put in order."""
@@ -416,6 +400,10 @@ class RowStore:
         """Return some columns, or all, of the rows at these slots."""
         stores = self._stores if columns is None else [self._stores[i] for i in columns]
         return [store.gather(slots) for store in stores]
+
+    def average_bytes(self, count: int) -> list[float]:
+        """Return the average size of the values of each column, where they differ in size."""
+        return [store.average_bytes(count) for store in self._stores]
 
     @property
     def can_be_saved(self) -> bool:

@@ -39,6 +39,7 @@ from semistream.joins.admission import Admission
 from semistream.joins.diskbuffer import DiskBuffer
 from semistream.joins.emission import Emission
 from semistream.joins.frontstage import Learned, TupleCache
+from semistream.joins.handover import HandedOver, buffer_bytes
 from semistream.joins.keptfront import KeptFront
 from semistream.joins.learning import Learning
 from semistream.joins.opened import Opened
@@ -69,7 +70,6 @@ class JoinTask:
     split: Split = USUAL  # how the budget is to be split
     opened: Opened | None = None  # the relation, if it has been opened before
     front: KeptFront | None = None  # used instead of a front stage of the join's own
-    learned: Learned | None = None  # by the join before this one; its own front stage takes it over
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,9 @@ class StreamJoin(ABC):
         self._read_columns = read_columns(relation, spec)  # columns of R that are fetched
         self._sizing = Sizing.of(relation, spec, self._reader, has_front)
         self._kept_front = task.front  # that outlives the join
-        self._learned = task.learned  # whose rows the front stage takes over
+        self._learned: Learned | None = None  # whose rows the front stage takes over
+        self._handed_over: HandedOver | None = None  # tuples that waited in the join before
+        self.successor: StreamJoin | None = None  # the join that follows, where that is known
         self.front_bytes = 0  # of the front stage, if it is the join's own
         self._front: FrontStage | None = None  # resolves tuples before they have to wait
         self._emission = Emission(relation, spec, self.telemetry, self.stopwatch)
@@ -141,11 +143,15 @@ class StreamJoin(ABC):
             self._end(stream)
 
     def _run(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
-        """Size everything by the first rows that may match, then join until all is resolved."""
-        while not stream.pull() and not stream.is_exhausted:
+        """Size everything by the first rows that may match, then join until all is resolved.
+
+        Tuples that waited in the join before are the first rows: they do not wait for others.
+        """
+        waited = self._handed_over
+        while waited is None and not stream.pull() and not stream.is_exhausted:
             yield from self._emission.unmatchable(stream)
         yield from self._emission.unmatchable(stream)
-        sample = stream.sample(SAMPLE_ROWS)
+        sample = stream.sample(SAMPLE_ROWS) if waited is None else waited.batches[0]
         if sample is None:
             return
         self._allocate(sample, stream)
@@ -180,6 +186,19 @@ class StreamJoin(ABC):
         self.telemetry.null_key_rows = stream.null_key_rows
         self.telemetry.missed_rows += stream.unmatchable_rows
         self.telemetry.memory_bytes_peak = self.ledger.peak_bytes
+
+    # ── one join after another ──────────────────────────────────────────────────────────────────
+
+    def take_over(self, learned: Learned | None, handed_over: HandedOver | None) -> None:
+        """Begin with the front stage of the join before, and with the tuples that waited there."""
+        if learned is not None and (self._kept_front is not None or not self._sizing.has_front):
+            learned.release()
+        self._learned, self._handed_over = learned, handed_over
+        self._reservations += [taken.memory for taken in (learned, handed_over) if taken]
+
+    def hand_over(self) -> HandedOver | None:
+        """Return the tuples that wait when the join has ended, for its successor, if there are."""
+        return None
 
     @property
     def learned(self) -> TupleCache | None:
@@ -263,6 +282,7 @@ class WindowedJoin(StreamJoin):
     _admission: Admission  # lets tuples past the front stage into the window
     _learning: Learning  # tells the front stage what the back stage sees
     _window_memory: Reservation  # of the window
+    _buffer_bytes: int  # of input, output and disk buffer
 
     def __init__(self, task: JoinTask, rules: BudgetRules, make_front: MakeFront | None) -> None:
         """Open the relation; `rules` split the budget when rows have arrived."""
@@ -277,8 +297,13 @@ class WindowedJoin(StreamJoin):
         """Make the front stage, split the rest by the rules, reserve it; return the settings."""
         self._release_first_buffers()
         back_bytes = self._budget_bytes - self._make_front_stage(sizes)
+        if self._learned is not None:
+            self._learned.release()
         settings = self._rules.split_back(sizes, back_bytes, self._split)
         self.plan = Plan(settings, 0 if self._front is None else self._front.capacity)
+        self._buffer_bytes = buffer_bytes(sizes, settings)
+        if self._handed_over is not None:  # these tuples use the buffers first
+            self._handed_over.memory.release()
         buffers = (settings.input_bytes, settings.output_rows, settings.output_bytes)
         self._reserve_buffers(stream, *buffers)
         self._reserve("disk buffer", sizes.disk_bytes(settings.pages_per_read))
@@ -308,10 +333,9 @@ class WindowedJoin(StreamJoin):
         if self._front is None:
             reserved.release()
             return 0
-        if isinstance(self._front, TupleCache) and self._learned is not None:
-            if self._learned.cache is not None:
-                self._front.learn_from(self._learned.cache)
-            self._learned.release()
+        learned = None if self._learned is None else self._learned.cache
+        if isinstance(self._front, TupleCache) and learned is not None:
+            self._front.learn_from(learned)
         self.front_bytes = size_bytes
         return size_bytes
 

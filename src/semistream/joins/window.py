@@ -48,6 +48,10 @@ class Window(ABC):
         """Return columns of the rows at these slots."""
         return self._rows.gather(slots, columns)
 
+    def average_bytes(self) -> list[float]:
+        """Return the average size of what waits, by column, where values differ in size."""
+        return self._rows.average_bytes(max(1, self.count))
+
     def codes_at(self, slots: Slots) -> NDArray[np.int64]:
         """Return the key codes at these slots."""
         return self._codes[slots]

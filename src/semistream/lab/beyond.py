@@ -83,6 +83,8 @@ def _points(lab: Lab) -> Sequence[Point]:
 def _rate(bench: Bench, algorithm: str, share: float, exponent: float) -> float:
     if algorithm == _RESIDENT:
         return 1 / COMPUTING_S
+    if algorithm == "inlj":  # a read for each tuple, whatever its key and the memory
+        share, exponent = _SHARES[0], _EXPONENTS[0]
     if algorithm == _OFFLINE:
         rate = _offline_rate(bench, share, exponent)
     else:

@@ -31,10 +31,11 @@ _TIMES = 200
 # 3 tuples would enter per read.
 _FINE_TIMES, _FINE_SHARE = 50, 2.0
 _SHARES = (1.0, 2.0, 6.0, 10.0)  # percent of R
-_SIZES = (20e6, 40e6, 60e6, 80e6, 100e6)
-_FRONT_SHARES = (0.02, 0.05, 0.1, 0.13, 0.17, 0.22, 0.3, 0.4, 0.55)
+_FEW_SHARES = (1.0, 5.0, 10.0)  # where there are six lines
+_SIZES = (20e6, 60e6, 100e6)
+_FRONT_SHARES = (0.02, 0.05, 0.1, 0.17, 0.3, 0.55)
 # In a budget of 1 % of R, less than 8 % of it is too little for a cache.
-_FRONT_SHARES_OF_ONE = (0.08, 0.1, 0.12, 0.15, 0.18, 0.22, 0.3, 0.4, 0.55)
+_FRONT_SHARES_OF_ONE = (0.08, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55)
 _PAGES_PER_READ = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 _SCALE_FACTOR, _CUSTOMER_BYTES = 100, 192
 _CLOUD_ROWS, _CLOUD_BYTES, _CLOUD_TIMES = 20_000_000, 128, 100
@@ -126,7 +127,7 @@ def _memory_points(lab: Lab) -> Sequence[Point]:
         return [{**row, "line": line} for row in found]
 
     lines = [("meshjoin", 0.0), *(("cmeshjoin", exponent) for exponent in findings.EXPONENTS)]
-    return [partial(rows, s, exponent, name) for name, exponent in lines for s in _SHARES]
+    return [partial(rows, s, exponent, name) for name, exponent in lines for s in _FEW_SHARES]
 
 
 def _size_points(lab: Lab) -> Sequence[Point]:

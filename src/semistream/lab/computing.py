@@ -9,7 +9,7 @@ uniform keys and 4.33M with Zipf 1, in 5 % of R. `semistream lab computing` meas
 needs a quiet machine.
 
 With `times` the same steps cost as many times more. The first paper's machine of 2007 needed about
-12 µs for a tuple (`meshjoin.symbols_of_2007`), some 150 times as much.
+12 µs for a tuple (`meshjoin_model.symbols_of_2007`), some 150 times as much.
 """
 
 from dataclasses import replace

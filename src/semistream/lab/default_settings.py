@@ -19,7 +19,8 @@ from semistream.lab.common import MB, PAGE_BYTES, symbols_of, tracks
 from semistream.lab.equations.meshjoin import DEFAULT_DISK_BUFFER_BYTES, best_disk_buffer
 from semistream.lab.figures import Figure, Lab, Point
 from semistream.lab.findings import default_settings as findings
-from semistream.lab.meshjoin import rates_of, synthetic
+from semistream.lab.meshjoin import rates_of
+from semistream.lab.meshjoin_model import synthetic
 from semistream.lab.rig import Rig
 
 PAPER = "meshjoin-default-settings"

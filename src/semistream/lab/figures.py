@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar, cast
 
+from semistream.advice.measure import Measured
 from semistream.lab.canvas import Canvas
 from semistream.lab.claims import Claim, Row, Table
-from semistream.lab.rig import REAL, Rig
+from semistream.lab.rig import FULL_PAGE_BYTES, REAL, Rig, Setting
 from semistream.relation.relation import Relation
 from semistream.workload.base import Workload
 from semistream.workload.synthetic import Synthetic
@@ -73,11 +74,10 @@ class Lab:
         """Return a rig with the workload that `make` returns for a factor, `times` smaller.
 
         It has the lab's device, or this kind of the papers' disk in its place.
-        At full scale pages have 64 KiB: the page table is part of the budget, and its share must
-        not be larger than in miniature.
+        At full scale pages have 64 KiB: the page table is part of the budget.
         """
         workload = make(times)
-        page_bytes = max(page_bytes, 65_536) if times == 1.0 else page_bytes
+        page_bytes = max(page_bytes, FULL_PAGE_BYTES) if times == 1.0 else page_bytes
         stored: Workload = workload
         if isinstance(workload, Synthetic) and workload.relation_exponent is None:
             # Streams of any skew and any seed refer to the same R.
@@ -92,8 +92,11 @@ class Lab:
 
         relation = self.keep((stored, row_bytes, page_bytes), store)
         device = self.disk(device or PAPERS_DISK)
-        key = (workload, times, row_bytes, page_bytes, device)
-        return self.keep(key, lambda: Rig(relation, workload, device, times, row_bytes))
+        where = (times, row_bytes, page_bytes, device)
+        scans: dict[Setting, Measured] = self.keep((stored, *where, "scans"), dict)
+        return self.keep(
+            (workload, *where), lambda: Rig(relation, workload, device, times, row_bytes, scans)
+        )
 
     def keep(self, key: object, make: Callable[[], _Kept]) -> _Kept:
         """Return the earlier result for this key, or make it."""

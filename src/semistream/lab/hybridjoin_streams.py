@@ -8,6 +8,7 @@ stream, so its rate is the one at which it always finds tuples.
 
 from collections.abc import Sequence
 from functools import partial
+from math import ceil
 
 from semistream.budget.split import Split
 from semistream.lab.canvas import Canvas
@@ -43,7 +44,9 @@ def skewed(lab: Lab, rows: float = ROWS, exponent: float = 1.0, device: str = ON
     def make(times: float) -> Miniature:
         return Miniature(int(rows / times), exponent, by_frequency=True, seed=lab.seed, times=times)
 
-    return lab.rig(make, lab.times(_TIMES), page_bytes=_PAGE_BYTES, device=device)
+    # At full size, pages that are as large as those of the miniature stand for.
+    page_bytes = _PAGE_BYTES * (_TIMES if lab.scale.is_full else 1)
+    return lab.rig(make, lab.times(_TIMES), page_bytes=page_bytes, device=device)
 
 
 def processing_points(lab: Lab) -> Sequence[Point]:
@@ -141,29 +144,40 @@ def seek_points(lab: Lab) -> Sequence[Point]:
 
 
 def intermittent_points(lab: Lab) -> Sequence[Point]:
-    """Return latencies of a stream that pauses; figures 10(c) and (d) have rates on bursts."""
+    """Return rates and latencies of a stream that pauses."""
 
     def row(pause_s: float, algorithm: str) -> Row:
         rig = skewed(lab)
-        split = rig.tuned(algorithm, MEMORY).split
-        mean_rate = _BURST_RATE * _SHORT_S / (_SHORT_S + pause_s)
-        seconds = max(_run_s(rig, algorithm, mean_rate), 2 * (_SHORT_S + pause_s))
+        tuned = rig.tuned(algorithm, MEMORY)
+        period_s = _SHORT_S + pause_s
+        # A third of the run to fill a scan's window, which an index join does not wait for. Whole
+        # periods in each third, or the rate would depend on where a run is cut.
+        window = tuned.settings.places * rig.times if scales(algorithm) else 0.0
+        periods = 3 * max(1, ceil(window / (_BURST_RATE * _SHORT_S)))
         times = rig.times if scales(algorithm) else 1.0
+        seconds = (periods - 0.5) * period_s  # rounded up to whole periods
         flow = Flow.intermittent(_BURST_RATE, _SHORT_S / times, pause_s / times, seconds / times)
-        served = on_flow(rig, algorithm, MEMORY, split, flow)
+        served = on_flow(rig, algorithm, MEMORY, tuned.split, flow)
         return {
             "pause_s": pause_s,
             "algorithm": algorithm,
             "latency_s": served.latency_s,
             "longest_s": served.longest_s,
+            "arrivals_per_s": _BURST_RATE * _SHORT_S / period_s,
+            "tuples_per_s": served.rate,
+            "unresolved": served.unresolved,
         }
 
     return [partial(row, p, n) for n in ("meshjoin", "hybridjoin") for p in PAUSES_S]
 
 
 def draw_intermittent(canvas: Canvas, table: Table) -> None:
-    """Draw the mean and the longest latency side by side."""
-    labels = {"latency_s": "mean latency (s), log", "longest_s": "longest latency (s), log"}
-    for axes, (y, label) in zip(canvas.subplots(1, 2), labels.items(), strict=True):
+    """Draw the mean latency, the longest latency and the rate side by side."""
+    labels = {
+        "latency_s": "mean latency (s), log",
+        "longest_s": "longest latency (s), log",
+        "tuples_per_s": "results (tuples/s), log",
+    }
+    for axes, (y, label) in zip(canvas.subplots(1, 3), labels.items(), strict=True):
         x_label = f"pause after {_SHORT_S:g} s of arrivals (s)"
         Lines("pause_s", y, x_label, label, "algorithm", log_y=True).draw(axes, table)

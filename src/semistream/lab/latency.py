@@ -12,7 +12,7 @@ scale; it runs on a disk that reads the small R as slowly as the full one (`Rig.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ class Served:
     waiting_s: float
     processing_s: float
     longest_s: float  # latency of any tuple
+    unresolved: float = 0.0  # tuples that arrived and have no result at the end, at full size
 
     @property
     def latency_s(self) -> float:
@@ -91,11 +92,13 @@ def on_flow(
     source = _Arriving(rig, device, flow, at_least, one_by_one=alone)
     end_s = float(flow.times_s[-1])
     seen = _Seen(source, end_s / 3)
+    emitted = 0
     for batch in join.join(source):
         if device.now_s > end_s:
             break
+        emitted += batch.num_rows
         seen.note(batch, device.now_s)
-    return seen.result(end_s, times)
+    return replace(seen.result(end_s, times), unresolved=(flow.total - emitted) * times)
 
 
 class _Arriving:
@@ -118,13 +121,12 @@ class _Arriving:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         row, requested_at, end_s = 0, -1.0, float(self._flow.times_s[-1])
-        while self._device.now_s < end_s and row < self._flow.total:
+        while self._device.now_s < end_s:
             now = self._device.now_s
             due = self._flow.arrived_by(now) - row
-            needed = min(self._at_least, self._flow.total - row)
-            if due < needed:
-                if needed > 1 or now == requested_at:
-                    self._pass_time(self._flow.times_of(row + needed - 1, 1)[0] - now)
+            if due < self._at_least:
+                if self._at_least > 1 or now == requested_at:
+                    self._pass_time(self._when(row + self._at_least) - now)
                     continue
                 requested_at = now
                 yield self._rig.stream_rows(row, 0)
@@ -138,6 +140,12 @@ class _Arriving:
             arrived = self._flow.times_of(row, batch.num_rows)
             row += batch.num_rows
             yield _marked(batch, arrived, len(self.taken_s) - 1)
+
+    def _when(self, tuples: int) -> float:
+        """Return when so many tuples have arrived, or the end: the stream goes on beyond it."""
+        if tuples > self._flow.total:
+            return float(self._flow.times_s[-1])
+        return float(self._flow.times_of(tuples - 1, 1)[0])
 
     def _pass_time(self, seconds: float) -> None:
         seconds = max(seconds, 1e-9)

@@ -17,7 +17,6 @@ from math import inf
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
 import pyarrow as pa
 
 from semistream.advice.choice import CHOICES, LOOK_UP, Option, are_few
@@ -27,7 +26,7 @@ from semistream.errors import BudgetError
 from semistream.joins.registry import make_operator
 from semistream.lab.beyond import COMPUTING_S
 from semistream.lab.claims import Row, Table
-from semistream.lab.mappage import map_page
+from semistream.lab.mappage import map_page, regret_told
 from semistream.lab.rig import REAL
 from semistream.lab.validation import ADDED, Bench
 from semistream.relation.device import Reading
@@ -75,19 +74,8 @@ def write_map(table: Table, rows: int, out: Path) -> tuple[Path, str]:
     table.write(out / f"{NAME}.csv")
     path = out / f"{NAME}.html"
     regret = regret_told(table)
-    path.write_text(map_page(table, rows, regret), encoding="utf-8")
+    path.write_text(map_page(table, rows), encoding="utf-8")
     return path, regret
-
-
-def regret_told(table: Table) -> str:
-    """Return how good the model's choices are, in a sentence."""
-    regrets = [float(row["regret"]) for row in table if row["is_chosen"]]
-    hits = sum(regret == 0 for regret in regrets)
-    return (
-        f"The model chooses the fastest in {hits} of {len(regrets)} places; its choice is slower "
-        f"by {np.mean(regrets):.1%} on average, {np.quantile(regrets, 0.9):.0%} or less in nine of "
-        f"ten, and {max(regrets):.0%} at worst."
-    )
 
 
 def _bench(built: Bench, device: str) -> Bench:
@@ -99,6 +87,7 @@ def _bench(built: Bench, device: str) -> Bench:
         cycles=1.0,
         most_tuples=2e6,
         batch_rows=_BATCH_ROWS,
+        shipped=default_factors(3, len(ADDED)),
     )
 
 
@@ -131,9 +120,7 @@ def _rows_of(bench: Bench, place: _Place) -> list[Row]:
 
 
 def _conditions(bench: Bench, place: _Place) -> Conditions:
-    """Return what the model assumes: on this machine's device, with the shipped cost factors."""
-    if bench.device is None:
-        bench.__dict__["factors"] = default_factors(3, len(ADDED))
+    """Return what the model assumes; on this machine's own device, with shipped cost factors."""
     conditions = bench.conditions(place.exponent)
     if place.batch == inf:
         return conditions

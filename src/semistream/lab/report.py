@@ -184,7 +184,7 @@ def _contents(paper: str, figures: Sequence[Result]) -> str:
 
 def _section(key: str, figures: Sequence[Result], out: Path, shared: Shared) -> str:
     paper = _paper(key)
-    claims = [claim for figure in figures for claim in figure.claims]
+    claims = claims_of(figures) or claims_of(figures, ours=True)
     source = f"<p><cite>{escape(paper.title)}</cite>, {escape(paper.published)}</p>"
     return f"""<section id="paper-{escape(key)}">
 <div class="paper"><h2>{escape(paper.name)}</h2>
@@ -204,7 +204,8 @@ def _article(figure: Result, out: Path, shared: Shared) -> str:
     note = f'<p class="note">{aside}{escape(figure.note)}</p>' if figure.note else ""
     return f"""<article id="{escape(figure.name)}">
 <h3><span>{escape(label)}</span> {escape(figure.title)}</h3>
-<img src="{_picture(figure, out)}" alt="{escape(f"Chart: {figure.title}")}">
+<div class="chart" tabindex="0">
+<img src="{_picture(figure, out)}" alt="{escape(f"Chart: {figure.title}")}"></div>
 {note}
 {_table(figure.claims, "The paper says" if is_theirs else "Claim")}
 <p class="made"><code>{escape(figure.name)}</code> · {made} ·
@@ -327,7 +328,8 @@ td { padding: .75rem 1.25rem .75rem 0; border-top: 1px solid var(--line); vertic
   body { padding: 1.75rem 1rem; }
   .verdicts { grid-template-columns: 1fr; } dl { grid-template-columns: 1fr 1fr; }
   article { margin-inline: -.5rem; padding: 1.25rem 1rem 1rem; }
-  img { width: calc(100% + 1.5rem); margin-inline: -.75rem; }
+  .chart { margin-inline: -.75rem; overflow-x: auto; }
+  img { width: 36rem; max-width: none; }  /* smaller, its text could not be read */
   thead { display: none; } table, tbody, tr, td { display: block; }
   td { padding: 0 0 .45rem; border: 0; }
   tr { padding: .85rem 0 .4rem; border-top: 1px solid var(--line); }

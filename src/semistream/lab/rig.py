@@ -12,7 +12,9 @@ at full size. Keys are drawn at full size (`workload/miniature.py`), so any shar
 of the stream. What does not shrink: a join that shares no read (`inlj`) has a rate that does not
 depend on R's size, so it is measured on the full-size device. A page is a `times` larger part of R,
 and of the budget. Where R has many rows of a key, it has `times` fewer, and its join values are
-those of the smaller domain.
+those of the smaller domain. What a join keeps for each page (page table, index, queue) has the same
+bytes in miniature; the budget has that much more, so it takes no more of a window than at full
+size.
 
 Each output row is checked against its key; if keys are unique, no more tuples may be missing than
 can wait.
@@ -34,7 +36,7 @@ from semistream.advice.measure import Harness, Measured, Period
 from semistream.advice.situation import demand_in, reader_for
 from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import EQUAL_PARTS
-from semistream.budget.split import USUAL, Split
+from semistream.budget.split import INPUT_SHARE, OUTPUT_SHARE, USUAL, Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import MOST_HEAD_KEYS, Demand
@@ -48,6 +50,7 @@ from semistream.joins.opened import Opened
 from semistream.joins.registry import ALGORITHMS, Algorithm, make_operator
 from semistream.joins.streamjoin import JoinTask, StreamJoin
 from semistream.joins.xhybridjoin import XHybridJoin
+from semistream.lab.stamps import PAYLOAD, Check, stamped
 from semistream.relation.build import build_relation
 from semistream.relation.device import BufferPool, EmulatedDevice, Reading
 from semistream.relation.reader import PageReader
@@ -62,16 +65,15 @@ REAL = "real"
 UNTUNED = "xhybridjoin-equal"  # X-HYBRIDJOIN with both parts of one size, as before its section 6
 POOLED = "inlj-pool"  # INLJ with a buffer pool of the whole budget, as in the first paper
 _RUN_AS = {UNTUNED: "xhybridjoin", POOLED: "inlj"}  # their models and their records
-_STAMP = 0x5EED5EED5EED
 _BATCH_ROWS = 2048
 _FEW_BATCH_ROWS = 64  # for joins that read a page for each tuple
-_PAYLOAD = "payload"
 _MOST_SAMPLED = 1_000_000
 _MANY_LOADS = 1_000
 _MOST_PER_ROW = 30  # tuples for each row of R, for the warm-up, and again to be measured
+FULL_PAGE_BYTES = 65_536  # of R's pages at full size, at least
 
 
-_Key: TypeAlias = tuple[str, float, Split]
+Setting: TypeAlias = tuple[str, float, Split]  # algorithm, memory, split
 
 
 @dataclass
@@ -83,8 +85,11 @@ class Rig:
     device: str  # the name of an emulated one, or `REAL`
     times: float  # how many times smaller everything is
     row_bytes: int  # at full size and in miniature
+    # Scans that were measured, of all rigs with this relation, device and size: which keys the
+    # stream has is of no consequence to them (see `measure`).
+    scans: dict[Setting, Measured] = field(default_factory=dict, repr=False)
     # What was measured and tuned before: figures share settings.
-    _known: dict[_Key, Measured] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[Setting, Measured] = field(default_factory=dict, init=False, repr=False)
     _tuned: dict[tuple[str, float], Tuned] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
@@ -107,9 +112,9 @@ class Rig:
 
         Other columns of the workload are not kept, only their width is.
         """
-        schema = pa.schema([(workload.key, pa.int64()), (_PAYLOAD, pa.binary(row_bytes - 8))])
+        schema = pa.schema([(workload.key, pa.int64()), (PAYLOAD, pa.binary(row_bytes - 8))])
         batches = (
-            _stamped(batch.column(workload.key), schema) for batch in workload.relation_batches()
+            stamped(batch.column(workload.key), schema) for batch in workload.relation_batches()
         )
         reader = pa.RecordBatchReader.from_batches(schema, batches)
         return build_relation(reader, folder, key=workload.key, partitions=1, page_size=page_bytes)
@@ -144,11 +149,20 @@ class Rig:
         return max(1, round(size_bytes / self.page_bytes))
 
     def measure(self, algorithm: str, memory_bytes: float, split: Split = USUAL) -> Measured:
-        """Return what a join does in a full-size budget, measured once for each setting."""
+        """Return what a join does in a full-size budget, measured once for each setting.
+
+        A scan of unique keys without a cache serves the same whatever the skew and the seed.
+        """
         key = (algorithm, memory_bytes, split)
-        if key not in self._known:
-            self._known[key] = self._measure(*key)
-        return self._known[key]
+        known = self.scans if self._is_plain_scan(algorithm) else self._known
+        if key not in known:
+            known[key] = self._measure(*key)
+        return known[key]
+
+    def _is_plain_scan(self, algorithm: str) -> bool:
+        record = _record(algorithm)
+        is_scan = record.family == "scan" and not record.has_front
+        return is_scan and isinstance(self.workload, Synthetic) and self._reader.has_unique_codes
 
     def measure_tuned(self, algorithm: str, memory_bytes: float) -> Measured:
         """Return the same at the best split by the cost model."""
@@ -164,16 +178,15 @@ class Rig:
         key = (algorithm, memory_bytes)
         if key not in self._tuned:
             sizes = self._advisor.sizes(algorithm)
-            budget = self._budget(memory_bytes)
+            budget = self._budget(algorithm, memory_bytes)
             self._tuned[key] = tune(MODELS[algorithm], sizes, budget, self.conditions)
         return self._tuned[key]
 
     def evaluate(self, algorithm: str, memory_bytes: float, split: Split) -> Tuned:
         """Return what the model predicts for a split."""
         sizes = self._advisor.sizes(algorithm)
-        return evaluate(
-            MODELS[algorithm], sizes, self._budget(memory_bytes), self.conditions, split
-        )
+        budget = self._budget(algorithm, memory_bytes)
+        return evaluate(MODELS[algorithm], sizes, budget, self.conditions, split)
 
     def predict(self, algorithm: str, measured: Measured) -> Prediction:
         """Return what the model predicts for the settings that were measured."""
@@ -190,7 +203,8 @@ class Rig:
     ) -> StreamJoin:
         """Return a join that is ready to run, reading from one of the devices below."""
         relation = self.relation.read_by(_reading(device))
-        return make_join(algorithm, relation, self.spec, self._budget(memory_bytes), None, split)
+        budget = self._budget(algorithm, memory_bytes)
+        return make_join(algorithm, relation, self.spec, budget, None, split)
 
     def device_for(self, algorithm: str, memory_bytes: float = 0.0) -> EmulatedDevice | None:
         """Return the device to measure a rate with: as small as R, or whole for one read each."""
@@ -198,7 +212,7 @@ class Rig:
             return None
         device = self._device_of_rows()
         if algorithm == POOLED:
-            device.pool = BufferPool(self._budget(memory_bytes))
+            device.pool = BufferPool(int(memory_bytes / self.times))
         return device if _reads_alone(algorithm) else device.shrunk(self.times)
 
     def slow_device(self, algorithm: str) -> EmulatedDevice:
@@ -254,7 +268,7 @@ class Rig:
             row_count=reader.row_count,
             code_bytes=reader.row_count * self.row_bytes / reader.page_count,
             part_bytes=(),
-            pages_per_stretch=reader.pages_per_stretch([_PAYLOAD]),
+            pages_per_stretch=reader.pages_per_stretch([PAYLOAD]),
             whole_pages=True,
             rows_per_key=reader.rows_per_key,
         )
@@ -282,20 +296,22 @@ class Rig:
         )
         measured = harness.measure(
             algorithm,
-            self._budget(memory_bytes),
+            self._budget(algorithm, memory_bytes),
             split,
             self._endless(_FEW_BATCH_ROWS if _reads_alone(algorithm) else _BATCH_ROWS),
             self._period(algorithm, memory_bytes, split),
-            _Check(self.workload.stream_key),
+            Check(self.workload.stream_key),
         )
         times = 1.0 if _reads_alone(algorithm) else self.times
         return replace(measured, loop_s=measured.loop_s * times)
 
     def _period(self, algorithm: str, memory_bytes: float, split: Split) -> Period:
         if algorithm == POOLED:  # until the pool is full
-            pages = self._budget(memory_bytes) / self.relation.size_bytes * self.page_count
+            pages = memory_bytes / self.times / self.relation.size_bytes * self.page_count
             return Period(inf, inf, most_tuples=256 + 3 * pages)
         most = _MOST_PER_ROW * self.relation.row_count
+        if 2 * (split.pinned_pages or 0) > self.page_count:
+            most *= 4  # few tuples miss, so it takes long until as many wait as will
         loads = self.page_count / (split.pages_per_read or self.page_count)
         if loads >= _MANY_LOADS and not _record(algorithm).has_front:
             # So many loads even out: within a part of a cycle for a scan. An index join swings: the
@@ -324,37 +340,23 @@ class Rig:
         sizes = [float(width_bytes(column.type)) for column in self.spec.stream_schema]
         return Advisor(relation, self.spec, Widths.equal(sizes))
 
-    def _budget(self, memory_bytes: float) -> int:
-        return int(memory_bytes / self.times)
+    def _budget(self, algorithm: str, memory_bytes: float) -> int:
+        return int(memory_bytes / self.times) + self._unshrunk_bytes(algorithm)
 
+    def _unshrunk_bytes(self, algorithm: str) -> int:
+        """Return how much more a join keeps for R's pages than `times` less than at full size.
 
-@dataclass
-class _Check:
-    """Raises if an output row does not carry the payload of its key."""
-
-    key: str
-
-    def __call__(self, batch: pa.RecordBatch) -> None:
-        payload = batch.column(_PAYLOAD)
-        width = payload.type.byte_width
-        size, start = len(payload) * width, payload.offset * width
-        raw = np.frombuffer(payload.buffers()[1], np.uint8, size, start)
-        stamps = raw.reshape(-1, width)[:, :8].copy().view(np.int64).ravel()
-        keys = batch.column(self.key).to_numpy()
-        if not np.array_equal(stamps ^ _STAMP, keys):
-            raise AssertionError("a join gave a tuple the row of another key")
-
-
-def _stamped(keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows whose payload begins with their key, XORed with a stamp."""
-    width = schema.field(_PAYLOAD).type.byte_width
-    raw = np.zeros((len(keys), width), np.uint8)
-    codes = keys.cast(pa.int64()).to_numpy()
-    raw[:, :8] = (codes ^ _STAMP).view(np.uint8).reshape(-1, 8)
-    payload = pa.FixedSizeBinaryArray.from_buffers(
-        schema.field(_PAYLOAD).type, len(keys), [None, pa.py_buffer(raw)]
-    )
-    return pa.RecordBatch.from_arrays([pa.array(codes), payload], schema=schema)
+        Pages of 64 KiB, as at full size, would be fewer here by the ratio of the sizes.
+        """
+        if self.times == 1.0:
+            return 0
+        record = _record(algorithm)
+        sizes = self._advisor.sizes(record.name)
+        kept = sizes.table_bytes + sizes.window_base_bytes
+        if record.pins_pages:
+            kept += 2 * sizes.pinned_bytes(1) - sizes.pinned_bytes(2)  # but for the pages' rows
+        more = kept * max(0.0, 1 - self.relation_page_bytes / FULL_PAGE_BYTES)
+        return int(more / (1 - OUTPUT_SHARE - INPUT_SHARE))  # the buffers get their shares of it
 
 
 def shares_of(workload: Synthetic) -> NDArray[np.float64]:

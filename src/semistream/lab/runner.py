@@ -53,6 +53,7 @@ class Result:
     machine: str
     version: str
     claims: tuple[Judged, ...]
+    cpu_s: float = 0.0  # of all its points; what it shares with earlier figures costs nothing
 
     @classmethod
     def read(cls, path: Path) -> "Result":
@@ -73,7 +74,7 @@ def run_figure(
 
     With several seeds, beginning with the lab's own, the table has means and intervals.
     """
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.process_time()
     canvas = new_canvas(figure.name, figure.size)  # fails, if it must, before anything is measured
     used = tuple(range(lab.seed, lab.seed + (seeds if figure.is_random else 1)))
     tables = _measure(figure, [lab.with_seed(seed) for seed in used], progress)
@@ -95,6 +96,7 @@ def run_figure(
         machine=machine(),
         version=__version__,
         claims=judge(figure, table, tables),
+        cpu_s=round(time.process_time() - cpu_began, 1),
     )
     text = json.dumps(asdict(result), indent=1) + "\n"
     write_whole(out / f"{figure.name}.json", lambda hidden: hidden.write_text(text))

@@ -25,7 +25,7 @@ from semistream.lab.equations import xhybridjoin as printed
 from semistream.lab.figures import ONE_COST_DISK, Figure, Lab, Point
 from semistream.lab.findings import xhybridjoin as findings
 from semistream.lab.hybridjoin import BY_MEMORY, BY_SIZE
-from semistream.lab.hybridjoin_streams import BUDGETS_MB, MEMORY, skewed
+from semistream.lab.hybridjoin_streams import MEMORY, skewed
 from semistream.lab.rig import UNTUNED, Rig
 from semistream.lab.xhybridjoin_model import (
     grid_of,
@@ -95,7 +95,7 @@ def _pinned_points(lab: Lab) -> Sequence[Point]:
             "share": hits / measured.service.tuples,
         }
 
-    return [partial(row, memory) for memory in BUDGETS_MB]
+    return [partial(row, memory) for memory in _FEW_BUDGETS_MB]
 
 
 def _tuned_row(rig: Rig, memory: float, what: str, **labels: float) -> Row:
@@ -117,7 +117,7 @@ def _tuned_by_memory(lab: Lab) -> Sequence[Point]:
     def row(memory: float, what: str) -> Row:
         return _tuned_row(skewed(lab), memory * MB, what, memory_mb=memory)
 
-    return [partial(row, m, what) for what in ("tuned", "untuned") for m in BUDGETS_MB]
+    return [partial(row, m, what) for what in ("tuned", "untuned") for m in _FEW_BUDGETS_MB]
 
 
 def _draw_surface(canvas: Canvas, table: Table) -> None:
@@ -328,7 +328,6 @@ _FIGURES = (
             ),
         ),
         note=f"{_SORTED} Marks: the sizes at which the models' rates are largest.",
-        is_random=False,  # 59 points: one seed
     ),
     _tuning_figure("6a", "swapped_mb", "swappable part d_S", 0.005, "section 6.4.1, figure 6(a)"),
     _tuning_figure(

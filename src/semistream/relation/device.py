@@ -35,6 +35,7 @@ class Reading:
     ``as_rows``: an emulated device charges as if keys were stored in their rows, not in a file of
     their own, so a run of whole pages is one request.
     ``uncached``: bytes that were read are dropped from the operating system's page cache.
+    ``in_place``: rows may be looked at where they lie in the page cache, without a copy.
     """
 
     device: "EmulatedDevice | None" = None
@@ -42,6 +43,7 @@ class Reading:
     whole_pages: bool = False
     as_rows: bool = False
     uncached: bool = False
+    in_place: bool = True
 
     def most_gap_bytes(self, is_local: bool) -> int:
         """Return how many bytes are read as well because another request would cost more."""

@@ -156,7 +156,7 @@ class LocalPageFile(RequestFile):
         Of a mapped file each page that is not cached would be waited for, one after the other; and
         a file that is shorter than expected would end the process.
         """
-        sampled = offsets[:: -(-len(offsets) // _SAMPLED_OFFSETS)]
+        sampled = np.ascontiguousarray(offsets[:: -(-len(offsets) // _SAMPLED_OFFSETS)])
         if not self._disk.are_cached(self._planned_descriptor(), sampled):
             return None
         if self._mapped is None:

@@ -18,6 +18,7 @@ What a unit costs depends on the size of these pieces: 1 to 2 µs if it is one l
 Memory: what is mapped counts in the resident size of the process, so it belongs to the disk buffer.
 """
 
+import ctypes
 import mmap
 import statistics
 from time import perf_counter_ns
@@ -41,7 +42,10 @@ class MappedFile:
 
     def __init__(self, mapped: mmap.mmap) -> None:
         """Nothing is resident yet."""
-        self.data: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
+        address = np.frombuffer(mapped, np.uint8).ctypes.data
+        # Not marked as read-only: kernels are compiled once, for buffers as well as for this.
+        whole = (ctypes.c_uint8 * len(mapped)).from_address(address)
+        self.data: NDArray[np.uint8] = np.ctypeslib.as_array(whole)
         self._mapped = mapped
         self._small_share: float | None = None  # once it was found out
 

@@ -268,6 +268,11 @@ class PageReader:
         return self._store.is_local and self.reading.device is None
 
     @property
+    def may_map(self) -> bool:
+        """Whether rows can be looked at where they lie in the page cache."""
+        return self.reads_values and self.reading.in_place
+
+    @property
     def most_gap_bytes(self) -> int:
         """How many bytes between two parts are read rather than skipped."""
         is_queried = self._store.is_queried
@@ -296,7 +301,7 @@ class PageReader:
 
     def map_cached(self, part: Part, pages: NDArray[np.int64]) -> MappedFile | None:
         """Map the file in which a part of some pages lies, if that is in the page cache."""
-        if not self.reads_values:
+        if not self.may_map:
             return None
         offsets = part.offsets[pages]
         end = int((offsets + part.sizes_of(pages)).max())

@@ -28,8 +28,8 @@ _PYTHON = "spark.pyspark.python"
 # Where kernels and cost factors are stored, if the driver was told: for the executors as well.
 _VARIABLES = ("NUMBA_CACHE_DIR", "SEMISTREAM_CACHE")
 _ADDED = "spark.jars.packages"
-# Coordinates of what `uses` names; Delta's have a version of their own, and one build for each
-# Spark, from 4.0 to 4.2 so far.
+# Coordinates of what `uses` names. Delta has versions of its own; 4.4.0 is built for Spark 4.0, 4.1
+# and 4.2, and 4.2 is tested.
 _PACKAGES = {
     "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:{spark}",
     "avro": "org.apache.spark:spark-avro_2.13:{spark}",

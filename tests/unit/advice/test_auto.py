@@ -1,6 +1,6 @@
 """`auto`: exact whatever is chosen, by what is known of the stream, and clear about why."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,14 +10,17 @@ import semistream as ss
 from semistream.advice.auto import SelfTuningJoin
 from semistream.advice.history import History
 from semistream.advice.tuner import Tuner
+from semistream.budget.split import Split
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import Model
 from semistream.embedded import prepare
 from semistream.errors import BudgetError, OptionError
+from semistream.joins.indexjoin import IndexJoin
 from semistream.relation.device import EmulatedDevice, Reading
 from semistream.spec import resolve
 from semistream.workload.zipf import scatter, zipf_ranks
 from tests.oracle import duckdb_join
+from tests.retunings import Choice, RetunedJoin
 
 ROWS = 60_000
 DISK = CostFactors.of_device(*EmulatedDevice.named("hdd-2007").costs)
@@ -79,29 +82,69 @@ def test_changes_lose_nothing(relation: ss.Relation, table: pa.Table) -> None:
     assert join.telemetry.memory_bytes_peak <= 400_000
 
 
+def drifting(*skews: float) -> pa.Table:
+    """Return a stream whose skew changes after every 100,000 rows."""
+    whole = pa.concat_tables([stream(skew, 100_000, seed) for seed, skew in enumerate(skews)])
+    return whole.set_column(1, "n", pa.array(np.arange(len(whole))))
+
+
+def retuned(
+    relation: ss.Relation, table: pa.Table, sales: pa.Table, choices: Sequence[Choice]
+) -> tuple[RetunedJoin, float]:
+    """Make these choices in turns, every 100,000 rows; return the join and its device time."""
+    spec = resolve(relation, sales.schema, how="left", columns=["a", "name"])
+    read = emulated(relation)
+    join = RetunedJoin.with_choices(choices, 25)(read, spec, 400_000, factors=DISK)
+    check_left_join(join.join(sales.to_batches(max_chunksize=4_000)), sales, table, ["a", "name"])
+    assert join.telemetry.retunings == len(sales) // 100_000 - 1
+    assert not any(join.alive), "the memory of a join is free when the next one begins"
+    assert join.telemetry.memory_bytes_peak <= 400_000
+    assert read.reading.device is not None
+    return join, read.reading.device.now_s
+
+
 def test_the_front_stage_is_handed_over(
     relation: ss.Relation, table: pa.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a stream whose skew drifts, hits and counted device time are better for it."""
-    skews = (0.8, 1.3, 0.8)
-    parts = [stream(skew, 100_000, seed) for seed, skew in enumerate(skews)]
-    whole = pa.concat_tables(parts)
-    whole = whole.set_column(1, "n", pa.array(np.arange(len(whole))))
-    spec = resolve(relation, whole.schema, how="left", columns=["a", "name"])
+    choices = [("chybridjoin", Split()), ("chybridjoin", Split(front_bytes=100_000))]
     found = {}
     for hands_over in (False, True):
         monkeypatch.setattr("semistream.advice.auto.HANDS_OVER", hands_over)
-        read = emulated(relation)
-        join = SelfTuningJoin(read, spec, 400_000, factors=DISK, history=History())
-        out = join.join(whole.to_batches(max_chunksize=4_000))
-        check_left_join(out, whole, table, ["a", "name"])
-        assert {change.algorithm for change in join.changes} == {"chybridjoin"}  # another split
-        assert join.telemetry.retunings >= 1
-        assert join.telemetry.memory_bytes_peak <= 400_000
-        assert read.reading.device is not None
-        found[hands_over] = (join.telemetry.front_hits, read.reading.device.now_s)
+        join, device_s = retuned(relation, table, drifting(0.8, 1.3, 0.8), choices)
+        found[hands_over] = (join.telemetry.front_hits, device_s)
     assert found[True][0] > 1.02 * found[False][0]
     assert found[True][1] < 0.97 * found[False][1]
+
+
+def test_waiting_tuples_are_handed_over(
+    relation: ss.Relation, table: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes less device time than to drain the window, if only the split changes or more."""
+    for name, split in (("chybridjoin", Split(pages_per_read=12)), ("hybridjoin", Split())):
+        choices = [("chybridjoin", Split()), (name, split)]
+        found = {}
+        for drains in (True, False):
+            with monkeypatch.context() as patched:
+                if drains:
+                    patched.setattr(IndexJoin, "_can_hand_over", lambda _: False)
+                join, found[drains] = retuned(relation, table, drifting(0.8, 1.3, 0.8), choices)
+            assert [taken > 1_000 for taken in join.handed_over] == [False, *2 * [not drains]]
+        assert found[False] < 0.98 * found[True]
+
+
+def test_the_same_choice_again_is_no_change(
+    relation: ss.Relation, table: pa.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream of unknown length goes on: the model is asked again, and what runs is best."""
+    sales = drifting(0.8, 0.8, 0.8)
+    spec = resolve(relation, sales.schema, columns=["a", "name"])
+    join = SelfTuningJoin(emulated(relation), spec, 400_000, factors=DISK, history=History())
+    asked = count_calls(monkeypatch, Tuner, "best")
+    out = join.join(iter(sales.to_batches(max_chunksize=4_000)))
+    check_left_join(out, sales, table, ["a", "name"])
+    assert len(asked) == 2, "at the start, and after half as many rows again as were expected"
+    assert [change.reason for change in join.changes] == ["at the start"]
 
 
 def test_a_steady_stream_is_left_alone(relation: ss.Relation, table: pa.Table) -> None:

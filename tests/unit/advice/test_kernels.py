@@ -6,12 +6,14 @@ from types import ModuleType
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from numba.core.dispatcher import Dispatcher
 
 import semistream as ss
 from semistream.advice.auto import make_join
 from semistream.advice.kernels import compile_kernels
 from semistream.joins.keptfront import KeptFront
+from semistream.relation.mapped import MappedFile
 from semistream.spec import resolve
 
 
@@ -41,4 +43,23 @@ def test_a_micro_batch_needs_no_kernel_that_was_not_compiled(tmp_path: Path) -> 
             front = KeptFront(100_000)
             join = make_join(algorithm, relation, spec, 120_000, partition, front=front)
             assert sum(batch.num_rows for batch in join.join([rows])) == rows.num_rows
+    assert signatures() == before
+
+
+def test_a_mapped_file_needs_no_kernels_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_kernels()
+    before = signatures()
+    windows = []
+    window = MappedFile.window
+    monkeypatch.setattr(MappedFile, "small_share", lambda *_: 0.0)
+    monkeypatch.setattr(MappedFile, "window", lambda *about: windows.append(1) or window(*about))
+    table = pa.table({"k": np.arange(2_000_000), "v": np.arange(2_000_000)})
+    relation = ss.build_relation(table, tmp_path, key="k", partitions=1)
+    sales = pa.record_batch({"k": np.arange(0, 2_000_000, 400), "q": np.arange(5_000)})
+    spec = resolve(relation, sales.schema, on="k", columns=["v"])
+    join = make_join("lookup", relation, spec, 40_000_000)
+    assert sum(batch.num_rows for batch in join.join([sales])) == sales.num_rows
+    assert windows
     assert signatures() == before

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from semistream.lab import map as lab_map
-from semistream.lab.map import measure_map, regret_told, write_map
+from semistream.lab.map import measure_map, write_map
+from semistream.lab.mappage import regret_told
 
 
 def test_a_small_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,6 +28,7 @@ def test_a_small_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told == regret_told(table)
     page = path.read_text()
     assert told in page
+    assert all(regret_told(table.where(device=device)) in page for device in devices)
     assert "hdd-2007: emulated" in page
     assert "This machine: measured" in page
     assert page.count("<td") == 8

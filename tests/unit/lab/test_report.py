@@ -147,10 +147,13 @@ def test_verdicts_are_counted_and_a_dot_is_the_least_favourable(tmp_path: Path) 
 
 def test_our_own_claims_are_counted_apart(tmp_path: Path) -> None:
     own = replace(OURS, claims=(Judged("It wins.", "ours", Verdict.NOT_HERE, "1 of 9", ""),))
-    _, page = _write([KNEE, own], tmp_path)
+    beside = replace(own, name="meshjoin-seek", paper="meshjoin")
+    _, page = _write([KNEE, beside, own], tmp_path)
+    told = "2 claims; holds: 1, holds in shape: 1"
+    assert page.all("div", "aria-label") == [told, told, "1 claim; does not hold here: 1"]
     assert "1 of 2 holds" in page.text
     assert "0 of 2 does not hold here" in page.text
-    assert "counted apart: 0 hold / 0 in shape / 1 do not / 0 not judged" in page.text
+    assert "counted apart: 0 hold / 0 in shape / 2 do not / 0 not judged" in page.text
 
 
 def test_pictures_are_in_the_page(tmp_path: Path) -> None:

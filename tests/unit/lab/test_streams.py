@@ -72,3 +72,19 @@ def test_meshjoin_waits_for_its_next_tuples(tmp_path: Path) -> None:
         tuned.settings.places * here.times / rate / 2, rel=0.15
     )
     assert served.waiting_s > 10 * served.processing_s
+
+
+def test_in_a_pause_meshjoins_tuples_stay_unresolved(tmp_path: Path) -> None:
+    """The run ends in a pause, but the stream does not end: MESHJOIN waits, HYBRIDJOIN is done."""
+    here = rig(tmp_path, 20.0)
+    tuned = here.tuned("meshjoin", 12 * MB)
+    on_s = tuned.settings.places / 500.0  # as many tuples as the window has
+    flow = Flow.intermittent(500.0, on_s, on_s, 5.5 * on_s)
+    served = on_flow(here, "meshjoin", 12 * MB, tuned.split, flow)
+    # The window is full, and R has passed by half of it on average.
+    assert served.unresolved == pytest.approx(tuned.settings.places * here.times / 2, rel=0.1)
+    assert served.rate == pytest.approx(250.0, rel=0.05)
+    flow = Flow.intermittent(50.0, 2.0, 2.0, 11.0)
+    served = on_flow(here, "hybridjoin", 12 * MB, Split(1), flow)
+    assert served.unresolved == 0
+    assert served.rate == pytest.approx(25.0)

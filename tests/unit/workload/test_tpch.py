@@ -8,6 +8,7 @@ from semistream.errors import OptionError
 from semistream.workload import tpch
 from semistream.workload.base import stream_batches
 from semistream.workload.registry import make_workload
+from semistream.workload.skewed_tpch import SkewedTpch
 from semistream.workload.tpch import Tpch
 
 
@@ -47,6 +48,21 @@ def test_rows_are_the_same_across_row_groups(
         rows = table.rows(first, count)
         expected = whole["l_orderkey"].slice(first, count).to_pylist()
         assert rows.column("l_orderkey").to_pylist() == expected
+
+
+def test_skewed_customers_have_zipfs_shares_of_the_orders(folder: Path) -> None:
+    """Of 1,500 customers that stand for 150,000, the first fifteen have the first 1 %'s share."""
+    workload = SkewedTpch(Tpch(0.01, "customer-orders", folder), times=100.0)
+    orders = workload.stream_rows(0, 200_000).column("o_custkey").to_numpy()
+    customers = pa.Table.from_batches(workload.relation_batches())["c_custkey"].to_numpy()
+    assert np.isin(orders, customers).all()
+    shares = np.sort(np.bincount(orders))[::-1].cumsum() / len(orders)
+    weights = 1 / np.arange(1, 150_001)
+    for count in (15, 150, 750):
+        exact = weights[: count * 100].sum() / weights.sum()
+        assert shares[count - 1] == pytest.approx(exact, rel=0.03)
+    popular = np.argsort(np.bincount(orders))[::-1][:15]
+    assert popular.min() < 750 < popular.max()  # anywhere among the keys
 
 
 def test_tables_are_made_once_and_nothing_else_is_left(folder: Path) -> None:

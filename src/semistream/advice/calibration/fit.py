@@ -1,7 +1,7 @@
 """The fit: what each step of a join costs, from the runs of a calibration."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -75,7 +75,8 @@ def _request_costs(
         # They cannot be told apart: half of the time is that of bytes.
         costs = 0.5 / np.maximum(scaled.mean(axis=0), 1e-300)
     deviation = float(np.sqrt(np.mean((scaled @ costs - 1) ** 2)))
-    return RequestCosts(float(costs[0]), float(costs[1])), deviation
+    fitted = replace(REQUESTS, request_s=float(costs[0]), byte_s=float(costs[1]))
+    return fitted, deviation
 
 
 def _io_scale(runs: Runs, io: IoCurve) -> float:

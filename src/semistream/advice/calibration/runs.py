@@ -1,7 +1,7 @@
 """The runs of a calibration: joins of each kind on the real relation, each for a moment."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from semistream.advice.calibration.streams import KeyStream, sample_keys
 from semistream.advice.measure import Harness, Measured, Period, ServiceRate
@@ -73,7 +73,11 @@ class Runs:
     """Runs joins over one relation and keeps what was measured."""
 
     def __init__(self, relation: Relation, spec: JoinSpec, partition: int | None) -> None:
-        """Sample keys for the streams; no join runs yet."""
+        """Sample keys for the streams; no join runs yet.
+
+        Nothing is looked at in place, so that look-ups show what requests cost.
+        """
+        relation = relation.read_by(replace(relation.reading, in_place=False))
         self.opened = Opened.within(MemoryLedger(_NO_LIMIT), relation, spec, partition)
         reader = self.opened.reader
         self._harness = Harness(relation, spec, reader.page_count, partition, self.opened)
