@@ -54,6 +54,7 @@ NOT_RUN = {
     "refresh.md": [],
     "running.md": ["they take minutes"],
     "sources.md": [
+        "needs Delta's package; tests/services/test_delta.py has it",
         "needs a catalog; tests/unit/test_tables.py has one",
         "needs Kafka; tests/services/test_kafka.py has one",
     ],

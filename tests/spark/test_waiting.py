@@ -16,6 +16,8 @@ from tests.spark.frames import conf, from_arrow
 from tests.spark.pipelines import FILES, PATIENCE_SECONDS, SCHEMA, Pipeline
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_STATE = "org.apache.spark.sql.execution.streaming.state"
+USUAL_PROVIDER = f"{_STATE}.HDFSBackedStateStoreProvider"
 CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 KNOWN = 100  # keys of the relation at first
@@ -200,5 +202,6 @@ def test_what_is_wrong_is_said_at_once(
         (source, {"outcome": "o", "columns": ["k"]}, "leave 'k' out of columns"),
     ]
     for stream, options, message in wrong:
-        with pytest.raises(OptionError, match=message):
+        # Pipelines of other tests may have set another one in this session.
+        with conf(spark, PROVIDER, USUAL_PROVIDER), pytest.raises(OptionError, match=message):
             ss.enrich(stream, relation, **options)  # type: ignore[arg-type]
