@@ -140,6 +140,7 @@ def _draw_grid(canvas: Canvas, table: Table) -> None:
         rates = table.lookup("disk_buffer_mb", "tuples_per_s", memory_mb=memory)
         y = float(np.interp(size, [float(b) for b in rates], list(rates.values())))
         state(axes, [Stated(size, y)])
+    axes.set_ylim(0, 1.3 * max(table.values("tuples_per_s")))  # room for the legend
     legend(axes)
 
 
