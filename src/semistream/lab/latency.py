@@ -142,7 +142,7 @@ class _Arriving:
             yield _marked(batch, arrived, len(self.taken_s) - 1)
 
     def _when(self, tuples: int) -> float:
-        """Return when so many tuples have arrived, or the end: the stream goes on beyond it."""
+        """Return when this many tuples have arrived, or the end: the stream goes on beyond it."""
         if tuples > self._flow.total:
             return float(self._flow.times_s[-1])
         return float(self._flow.times_of(tuples - 1, 1)[0])
