@@ -155,16 +155,18 @@ class Demand:
         arrivals = np.exp(falling_root(free, 0.0, 60.0))
         return self._without(-np.expm1(-shares * arrivals))
 
-    def repeated_share(self, tuples: int, window: int) -> float:
+    def repeated_share(self, tuples: int, window: int, learns_after: float = 1.0) -> float:
         """Return the most hits of a cache that was empty, as a share of some tuples.
 
         A row enters the cache when two tuples in one window request it, and those windows come one
         after the other: with x requests in a window on average, after 1/(1 − e^−x·(1 + x)) of them.
+        Of the last of these, only the share `learns_after` has passed when the row enters.
         """
         shares, counts = self._classes
         per_window = window * shares
         enters = np.maximum(1e-12, 1 - np.exp(-per_window) * (1 + per_window))
-        hits = np.maximum(0.0, tuples * shares - per_window / enters)
+        windows = 1 / enters - 1 + learns_after
+        hits = np.maximum(0.0, tuples * shares - per_window * windows)
         return float((counts * hits).sum() / max(1, tuples))
 
     def _without(self, kept: Floats) -> tuple[float, "Demand"]:

@@ -67,14 +67,9 @@ def behind_front(
     passing = back.tuples_per_loop
     hit_ratio = min(hit_ratio, _MOST_HITS)
     total = passing / (1 - hit_ratio)
-    read_s = steps[0].read_s
-    loop_s = (
-        back.loop_s
-        + total * cost.look_up_s
-        + (total - passing) * (read_s + cost.hit_s)
-        + passing * cost.learn_s
-    )
+    hit_s = cost.look_up_s + steps[0].read_s + cost.hit_s
+    loop_s = back.loop_s + (total - passing) * hit_s + passing * (cost.look_up_s + cost.learn_s)
     slower = loop_s / back.loop_s if back.loop_s else 1.0
     latency_s = back.latency_s * (1 - hit_ratio) * slower
-    about = (back.pages_per_loop, latency_s, hit_ratio, back.io_s, back.bytes_per_loop)
+    about = (back.pages_per_loop, latency_s, hit_ratio, hit_s, back.io_s, back.bytes_per_loop)
     return Prediction(loop_s, total, *about)

@@ -21,6 +21,9 @@ class Model:
     predict_back: _Predict  # a loop, while the stream goes on
     drain_back: _Drain  # tuples that all fit the window, until the last is resolved
     empties_window: bool = False  # in each loop, whatever has arrived
+    # Windows of a hot key's tuples that pass before the front stage has the key: one, or half of
+    # one if tuples are resolved from the first loop on, while the window fills.
+    learns_after: float = 1.0
 
     def predict(self, conditions: Conditions, settings: Settings, cached_rows: int) -> Prediction:
         """Return what a loop with these settings costs and serves, and the stream if it ends."""
@@ -38,7 +41,8 @@ class Model:
             # is empty until then. Those after them are served as in a stream that goes on.
             waiting = min(rows, settings.places)
             work = self.drain_back(conditions, settings, waiting)
-            work += loop.work(_loops(conditions, loop, rows - waiting, settings.places))
+            about = (rows - waiting, settings.places, self.learns_after)
+            work += _work_behind(conditions, loop, *about)
         return replace(
             loop,
             stream_rows=rows,
@@ -57,17 +61,24 @@ class Model:
         return frontstage.predict(conditions, cached_rows, back, settings.places)
 
 
-def _loops(conditions: Conditions, loop: Prediction, tuples: int, places: int) -> float:
-    """Return how many loops serve tuples that come after a full window of `places` tuples.
+def _work_behind(
+    conditions: Conditions, loop: Prediction, tuples: int, places: int, learns_after: float
+) -> Work:
+    """Return what tuples take that come after a full window of `places` tuples.
 
     At first the front stage has few rows, whatever it will have later. With one place it takes any
     row, so it is soon full.
     """
     if places == 1:
-        return tuples / loop.tuples_per_loop
+        return loop.work(tuples / loop.tuples_per_loop)
     passing = loop.tuples_per_loop * (1 - loop.hit_ratio)
-    repeated = conditions.demand.repeated_share(places + tuples, places) * (places + tuples)
-    return (tuples - min(loop.hit_ratio * tuples, repeated)) / passing
+    rows = places + tuples
+    repeated = conditions.demand.repeated_share(rows, places, learns_after) * rows
+    loops = (tuples - min(loop.hit_ratio * tuples, repeated)) / passing
+    work = loop.work(loops)
+    # These loops serve fewer hits than the later ones, whose cost is `loop_s`.
+    hits_less = loops * loop.tuples_per_loop - tuples
+    return replace(work, seconds=work.seconds - hits_less * loop.hit_s)
 
 
 def _one_by_one(conditions: Conditions, settings: Any, tuples: float) -> Work:
@@ -95,6 +106,11 @@ _PREDICTIONS: dict[str, tuple[_Predict, _Drain]] = {
 }
 
 MODELS = {
-    name: Model(RULES[name], *both, empties_window=name == "lookup")
+    name: Model(
+        RULES[name],
+        *both,
+        empties_window=name == "lookup",
+        learns_after=0.5 if both is _SCAN else 1.0,
+    )
     for name, both in _PREDICTIONS.items()
 }

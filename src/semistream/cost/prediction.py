@@ -29,6 +29,7 @@ class Prediction:
     pages_per_loop: float  # b, or those of b that are read
     latency_s: float  # between the arrival of a tuple and its last match, on average
     hit_ratio: float = 0.0  # p_N: the share of the tuples that never has to wait
+    hit_s: float = 0.0  # of loop_s, for each tuple that the front stage resolves
     io_s: float = 0.0  # c_I/O, of loop_s
     bytes_per_loop: float = 0.0  # that are read
     stream_rows: int | None = None  # of the stream, if it ends

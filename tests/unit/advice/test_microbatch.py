@@ -51,7 +51,8 @@ def test_few_rows_are_looked_up_and_many_wait_in_a_window(
     few, many = model.explain(100), model.explain(10_000_000)
     assert few.algorithm == "lookup" == few.ranking[0].algorithm
     assert many.algorithm != "lookup"
-    assert of(many, many.algorithm)[0] <= 1.01 * many.ranking[0].time_ms
+    # The choice is made by a coarser search than the ranking.
+    assert of(many, many.algorithm)[0] <= 1.03 * many.ranking[0].time_ms
 
 
 def test_what_is_read(model: BatchModel, advisor: tuple[Advisor, Conditions]) -> None:

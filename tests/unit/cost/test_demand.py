@@ -104,3 +104,20 @@ def test_a_sample_knows_where_its_keys_lie(tmp_path) -> None:  # type: ignore[no
 def test_a_skew_must_be_possible() -> None:
     with pytest.raises(OptionError, match="at least 0; got -1"):
         Demand.zipf(-1.0, 10)
+
+
+@pytest.mark.parametrize("learns_after", [1.0, 0.5])
+def test_an_empty_cache_learns_as_fast_as_in_a_simulation(learns_after: float) -> None:
+    """A key is cached when two tuples of a window request it, `learns_after` into that window."""
+    keys, window, windows = 20_000, 4_000, 8
+    draws = zipf_ranks(np.random.default_rng(5), window * windows, keys, 1.0)
+    cached = np.zeros(keys + 1, np.bool_)
+    hits = 0
+    for first in range(0, len(draws), window):
+        some = draws[first : first + window]
+        before = cached.copy()
+        cached[np.bincount(some, minlength=keys + 1) >= 2] = True
+        learned = int(learns_after * window)
+        hits += np.count_nonzero(before[some[:learned]]) + np.count_nonzero(cached[some[learned:]])
+    expected = Demand.zipf(1.0, keys).repeated_share(len(draws), window, learns_after)
+    assert expected == pytest.approx(hits / len(draws), rel=0.1)

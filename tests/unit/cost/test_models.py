@@ -273,6 +273,21 @@ def test_more_rows_take_longer(bench: Bench, name: str) -> None:
     assert np.all(np.diff([p.stream_bytes for p in found]) >= -1e-6)
 
 
+@pytest.mark.parametrize("name", ["cmeshjoin", "chybridjoin"])
+def test_a_front_stage_that_warms_up_costs_only_the_hits_it_has(bench: Bench, name: str) -> None:
+    """Loops before the front stage is full resolve fewer tuples in it than those after."""
+    hit_s, rows = 1e-5, 60_000
+
+    def seconds(hit_s: float) -> tuple[float, float]:
+        front = (FrontCosts(1, 0.0, hit_s, 0.0),)
+        factors = replace(default_factors(3, 2), front=front)
+        found = work(bench, name, replace(bench.conditions(1.0), factors=factors), rows)
+        return found.stream_s, found.hit_ratio
+
+    (with_hits, hit_ratio), (without, _) = seconds(hit_s), seconds(0.0)
+    assert 0.1 * rows * hit_s < with_hits - without < 0.9 * hit_ratio * rows * hit_s
+
+
 def test_look_ups_take_longer_for_more_rows_from_the_first_on(bench: Bench) -> None:
     conditions = replace(bench.conditions(0.0), factors=default_factors(3, 2))
     found = [work(bench, "lookup", conditions, 2**i) for i in range(20)]
