@@ -17,9 +17,9 @@ from semistream.cost.kernels import count_runs
 
 Floats = NDArray[np.float64]
 _Runs: TypeAlias = Callable[[int], tuple[Floats, Floats]]  # of the loads, by the widest gap
-# Of a large R, only this number of loads, or of pages, is computed exactly.
-_FEW_LOADS = 128
-_FEW_PAGES = 4_096
+# Of a large R, only loads with this number of pages in all are computed exactly, at least these.
+_FEW_PAGES = 8_192
+_LEAST_LOADS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class Loads:
     def thinned(self) -> "Loads":
         """Return fewer loads to compute: those with most matches, and some of the others."""
         count, pages = self.touched.shape
-        kept = max(_FEW_LOADS, _FEW_PAGES // pages)
+        kept = max(_LEAST_LOADS, _FEW_PAGES // pages)
         if count <= 2 * kept:
             return self
         by_matches = np.argsort(-self.matches, kind="stable")

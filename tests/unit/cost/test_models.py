@@ -197,13 +197,16 @@ def test_usual_splits_are_kept_without_wishes(bench: Bench) -> None:
     assert wished[1] == 0
 
 
-def test_a_large_relation_is_looked_at_in_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("pages_per_read", [20, 4_000])
+def test_a_large_relation_is_looked_at_in_samples(
+    monkeypatch: pytest.MonkeyPatch, pages_per_read: int
+) -> None:
     layout = Layout(60_000, 6_000_000, 800.0, (800.0,), 460.0)
     factors = CostFactors(IoCurve((0.0, 1e6), (0.008, 0.02)))
-    settings = IndexJoinSettings(20, 100_000, 4_096)
+    settings = IndexJoinSettings(pages_per_read, 100_000, 4_096)
     rates = []
-    for few in (128, 10**9):
-        monkeypatch.setattr("semistream.cost.conditions._FEW_LOADS", few)
+    for few in (8_192, 10**9):
+        monkeypatch.setattr("semistream.cost.conditions._FEW_PAGES", few)
         conditions = Conditions(layout, Demand.zipf(1.0, 6_000_000), factors, POLICY)
         rates.append(predict(conditions, settings).rate)
     assert rates[0] == pytest.approx(rates[1], rel=0.02)
