@@ -32,6 +32,7 @@ from semistream.joins.rows import Slots
 from semistream.joins.scanwindow import ScanWindow
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.streamjoin import JoinTask, WindowedJoin
+from semistream.relation.codepages import CodeBits
 
 
 class ScanJoin(WindowedJoin):
@@ -57,7 +58,6 @@ class ScanJoin(WindowedJoin):
         settings = self._split_budget(self._sizing.for_scan(widths), stream)
         self._tactic = self._make_tactic(settings, self._reader.page_count)
         self._connect(stream, settings.pages_per_read)
-        self._reserve("page index", self._sizing.listed_bytes)
         self._window = ScanWindow(
             self._sizing.stored_schema,
             settings.window_tuples,
@@ -65,8 +65,15 @@ class ScanJoin(WindowedJoin):
             self._sizing.implied,
             self._buckets(settings.window_tuples),
             settings.output_rows,
-            self._reader.listed_bits() if self._sizing.listed_bytes else None,
+            self._listed_codes(),
         )
+
+    def _listed_codes(self) -> CodeBits | None:
+        """Return the codes whose tuples are kept apart, if any are; reserve what that takes."""
+        if not self._sizing.listed_bytes:
+            return None
+        self._reserve("page index", self._sizing.listed_bytes)
+        return self._reader.listed_bits()
 
     def _buckets(self, most: int) -> Buckets:
         """Return the bucket function of H, for codes that R may have."""
