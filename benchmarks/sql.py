@@ -21,22 +21,24 @@ import semistream as ss
 from benchmarks.report import Report
 from semistream.testing import same_rows
 
+DATABASES = ("postgresql", "mariadb", "sqlite", "duckdb")
 ALGORITHMS = ("auto", "lookup", "hybridjoin", "chybridjoin", "meshjoin")
 MEMORY = "32MB"
 _QUERIED = 500  # tuples that are queried one by one
 
 
 def main() -> None:
-    """Run all databases."""
+    """Run all databases, or one."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sql", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, to try it out")
-    quick = parser.parse_args().quick
-    rows, tuples = (50_000, 10_000) if quick else (500_000, 100_000)
+    parser.add_argument("--database", choices=DATABASES, help="only this one")
+    asked = parser.parse_args()
+    rows, tuples = (50_000, 10_000) if asked.quick else (500_000, 100_000)
     report = Report("sql", {"relation_rows": rows, "tuples": tuples, "memory": MEMORY})
     products, sales = _tables(rows, tuples)
     table = []
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
-        for kind, filled in _databases(Path(folder)):
+        for kind, filled in _databases(Path(folder), asked.database):
             filled.put(products, "products", ["k"])
             for contestant, rate in _rates(filled, sales, Path(folder) / f"{kind}.rel"):
                 report.add(contestant, database=kind, tuples_per_s=rate)
@@ -53,13 +55,13 @@ def _tables(rows: int, tuples: int) -> tuple[pa.Table, pa.Table]:
     return products, pa.table({"k": (ranks * 7919) % rows, "quantity": np.arange(tuples)})
 
 
-def _databases(folder: Path) -> Iterator[tuple[str, Any]]:
-    """Yield each database, with a server that runs."""
+def _databases(folder: Path, only: str | None) -> Iterator[tuple[str, Any]]:
+    """Yield each database, or only one, with a server that runs."""
     servers: Any = importlib.import_module("tests.services.databases")
     fill: Any = importlib.import_module("tests.databases.fill")
     os.environ |= {"PGPASSWORD": servers.PASSWORD, "MYSQL_PWD": servers.PASSWORD}
     os.environ.setdefault("JAVA_TOOL_OPTIONS", "")
-    for kind in ("postgresql", "mariadb", "sqlite", "duckdb"):
+    for kind in [only] if only else DATABASES:
         (folder / kind).mkdir()
         with ExitStack() as stack:
             if kind in ("sqlite", "duckdb"):

@@ -7,8 +7,12 @@ short, so that they outlive changes around them; one that is no longer found is 
 from tests.mutants.mutant import Mutant
 from tests.mutants.pipelines import PIPELINES
 
+_APART = (
+    "tests/unit/joins/test_meshjoin.py::test_changed_keys_wait_apart_and_their_memory_is_counted"
+)
 _CONTRACT = "tests/contract/test_operators.py"
 _CHANGE = "tests/unit/relation/test_change.py"
+_KERNELS = "tests/unit/joins/test_kernels.py"
 _READ_PLAN = ("tests/unit/relation/test_readplan.py",)
 _RETUNINGS = "tests/contract/test_retunings.py"
 _SEQUENCE = "tests/contract/test_sequences.py::test_a_sequence_of_changes"
@@ -307,14 +311,14 @@ MUTANTS = (
         "joins/kernels.py",
         "& (age < live) &",
         "& (age <= live) &",
-        ("tests/unit/joins/test_kernels.py",),
+        (_KERNELS,),
     ),
     Mutant(
         "hash table: a match is skipped when the output is full",
         "joins/kernels.py",
         "resume = row\n",
         "resume = row + 1\n",
-        ("tests/unit/joins/test_kernels.py",),
+        (_KERNELS,),
     ),
     # relation
     Mutant(
@@ -898,6 +902,34 @@ MUTANTS = (
         "self._find_ends(reader.clustered_stretches())",
         "self._find_ends([(a, b) for a, b in bounds.tolist()])",
         (f"{_CHANGE}::test_a_key_whose_rows_fill_several_delta_pages",),
+    ),
+    Mutant(
+        "changes: tuples of changed keys are kept among the others",
+        "joins/kernels.py",
+        "bucket += first_listed if is_listed else 0",
+        "bucket += 0",
+        (f"{_KERNELS}::test_listed_codes_are_kept_apart",),
+    ),
+    Mutant(
+        "changes: delta pages are probed for the tuples of other keys",
+        "joins/scanjoin.py",
+        "is_sorted=True, are_listed=are_listed)",
+        "is_sorted=True, are_listed=False)",
+        (_APART,),
+    ),
+    Mutant(
+        "changes: rows of delta pages are counted from the first row of the load",
+        "joins/scanjoin.py",
+        "rows += start",
+        "rows += 0",
+        (_APART,),
+    ),
+    Mutant(
+        "changes: a scan looks for hot keys on clustered pages",
+        "relation/listed.py",
+        "yield self.hot_codes",
+        "yield self.hot_codes[:0]",
+        (_APART,),
     ),
     Mutant(
         "changes: a snapshot that a replay needs is pruned",

@@ -1,5 +1,7 @@
 """The catalogue of mutants: the runner could apply each of them to the sources as they are."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,12 @@ def test_the_text_occurs_once(mutant: Mutant) -> None:
     text = (ROOT / "src" / "semistream" / mutant.file).read_text()
     assert text.count(mutant.old) == TIMES
     assert mutant.new != mutant.old
+
+
+def test_help_runs_no_mutant() -> None:
+    command = [sys.executable, "-m", "tests.mutants", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("usage: python -m tests.mutants")
 
 
 def test_names_are_distinct() -> None:

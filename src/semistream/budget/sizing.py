@@ -83,11 +83,17 @@ class Sizing:
         schema = self.stored_schema
         return self._sizes(
             widths,
-            scan_tuple_bytes(schema, widths.average, self.implied) + self._ordering_bytes(widths),
+            scan_tuple_bytes(schema, widths.average, self.implied, bool(self.listed_bytes))
+            + self._ordering_bytes(widths),
             window_base_bytes(schema, widths.widest) + self._candidates_bytes(widths),
             self._output_row_bytes(widths) * (1 if self.has_key else 2),
-            self.reader.table_bytes,
+            self.reader.table_bytes + self.listed_bytes,
         )
+
+    @property
+    def listed_bytes(self) -> int:
+        """What a scan keeps to tell apart tuples that hot and delta pages concern; 0 if nothing."""
+        return self.reader.listed_form.bits_bytes if self.has_key else 0
 
     def for_index(self, widths: Widths) -> Sizes:
         """Return the sizes of a join that reads pages by index."""

@@ -13,6 +13,7 @@ BLOCK = 1024  # tuples that a kernel works on at once
 CANDIDATE_FIELDS = 5  # of the scratch space of a probe
 TABLE_FIELDS = {"code": np.int64, "next": np.int32}
 _SCAN_BYTES = 4 + 1  # head of a bucket, match flag
+_LISTED_BYTES = 1  # a share of the buckets of listed codes, where they are kept apart
 _INDEX_BYTES = 4 + 1 + 4  # bucket, match flag, free list
 # Match flag, copy of the code, page; then of a request slot, page, order, scratch, index, a page in
 # the list of those requested, its start, and its code.
@@ -21,9 +22,12 @@ BYTES_PER_PAGE = 12 + 4  # links of Q and count of tuples; a bucket
 BYTES_PER_LOAD = 4  # since when tuples wait for it, where the most urgent load is read
 
 
-def scan_tuple_bytes(schema: pa.Schema, value_bytes: Sequence[float], implied: int | None) -> int:
+def scan_tuple_bytes(
+    schema: pa.Schema, value_bytes: Sequence[float], implied: int | None, listed_apart: bool
+) -> int:
     """Return the size of a waiting tuple with its share of the hash table, for a scan join."""
-    return ceil(_SCAN_BYTES + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
+    table_bytes = _SCAN_BYTES + (_LISTED_BYTES if listed_apart else 0)
+    return ceil(table_bytes + row_bytes(schema, value_bytes, implied, TABLE_FIELDS))
 
 
 def window_base_bytes(schema: pa.Schema, widest: Sequence[int]) -> int:

@@ -20,6 +20,7 @@ from semistream.relation.reader import PageReader
 _WORD = 1 << 64
 _GOLDEN = 0x9E3779B97F4A7C15
 _MOST_CROWDED = 4.0
+_COARSER_BITS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,12 @@ class Buckets:
     def is_ordered(self) -> bool:
         """Whether neighbouring codes share a bucket."""
         return bool(self.factor == 1)
+
+    def coarser(self) -> "Buckets":
+        """Return buckets that each hold four of these, for fewer codes."""
+        shift = min(int(self.shift) + _COARSER_BITS, 63)
+        count = ((self.count - 1) >> (shift - int(self.shift))) + 1
+        return Buckets(count, self.factor, self.base, np.uint64(shift))
 
     @classmethod
     def ordered(cls, first_code: int, last_code: int, most: int) -> "Buckets":

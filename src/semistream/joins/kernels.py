@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from semistream.budget.tuplesizes import BLOCK, CANDIDATE_FIELDS
 from semistream.jit import njit
+from semistream.relation.codepages_kernels import WORD_BITS, bit_at
 
 NO_SLOT = -1
 # What is known of a tuple: it has a match; a row with another key has its code. Bits.
@@ -101,19 +102,52 @@ def head_of_chain(bucket, heads, capacity, newest, live):
     return slot if is_live else NO_SLOT
 
 
+@njit(inline="always")
+def put_first(code, slot, bucket, slot_codes, heads, following):
+    """Put a code at a slot, as the newest of its bucket's chain; return the slot after it."""
+    slot_codes[slot] = code
+    following[slot] = heads[bucket]
+    heads[bucket] = slot
+    slot += 1
+    return slot if slot < len(slot_codes) else 0
+
+
 @njit(cache=True)
 def insert(codes, first_slot, slot_codes, heads, following, factor, base, shift):
     """Put codes at consecutive slots from `first_slot`, round the ring, and into their chains."""
-    capacity = len(slot_codes)
     slot = first_slot
     for code in codes:
         bucket = bucket_of(code, factor, base, shift)
-        slot_codes[slot] = code
-        following[slot] = heads[bucket]
-        heads[bucket] = slot
-        slot += 1
-        if slot == capacity:
-            slot = 0
+        slot = put_first(code, slot, bucket, slot_codes, heads, following)
+
+
+@njit(cache=True)
+def insert_apart(
+    codes,
+    first_slot,
+    slot_codes,
+    heads,
+    following,
+    factor,
+    base,
+    shift,
+    listed_shift,
+    first_listed,
+    bits,
+    first_code,
+):
+    """Do as `insert`; codes whose bit is set go into chains of their own.
+
+    The buckets of those begin at `first_listed`. Free of branches that depend on the code.
+    """
+    last_bit = uint64(len(bits) * WORD_BITS - 1)
+    slot = first_slot
+    for code in codes:
+        number = uint64(code - first_code)
+        is_listed = (number <= last_bit) & (bit_at(bits, min(number, last_bit)) == 1)
+        bucket = bucket_of(code, factor, base, listed_shift if is_listed else shift)
+        bucket += first_listed if is_listed else 0
+        slot = put_first(code, slot, bucket, slot_codes, heads, following)
 
 
 @njit(cache=True)

@@ -10,7 +10,11 @@ A tuple has all its matches once it has met every page of R. So tuples leave in 
 they came, and nothing is searched for: the tactic says how many of the oldest leave, how many new
 ones may enter, and which pages are read next.
 
-Memory: page table, front stage, disk buffer, window and output buffer, all reserved beforehand.
+Where R has hot or delta pages and its keys lie close together, a bitmap tells which tuples these
+concern, and only these are probed there (`hashtable.py`).
+
+Memory: page table and bitmap, front stage, disk buffer, window and output buffer, all reserved
+beforehand.
 
 Degenerate cases: a stream that pauses; the loop goes on until no tuple waits.
 """
@@ -23,10 +27,12 @@ from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.joins.buckets import Buckets
 from semistream.joins.liverows import live_pairs
-from semistream.joins.protocols import MakeFront, MakeScanTactic, ScanTactic
+from semistream.joins.protocols import MakeFront, MakeScanTactic, Rows, ScanTactic
+from semistream.joins.rows import Slots
 from semistream.joins.scanwindow import ScanWindow
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.streamjoin import JoinTask, WindowedJoin
+from semistream.relation.codepages import CodeBits
 
 
 class ScanJoin(WindowedJoin):
@@ -59,7 +65,15 @@ class ScanJoin(WindowedJoin):
             self._sizing.implied,
             self._buckets(settings.window_tuples),
             settings.output_rows,
+            self._listed_codes(),
         )
+
+    def _listed_codes(self) -> CodeBits | None:
+        """Return the codes whose tuples are kept apart, if any are; reserve what that takes."""
+        if not self._sizing.listed_bytes:
+            return None
+        self._reserve("page index", self._sizing.listed_bytes)
+        return self._reader.listed_bits()
 
     def _buckets(self, most: int) -> Buckets:
         """Return the bucket function of H, for codes that R may have."""
@@ -86,7 +100,7 @@ class ScanJoin(WindowedJoin):
         """Read pages and join them with all tuples in the window."""
         self._load(first, last)
         self._announce_next()
-        yield from self._match(int(self._reader.row_bounds[first]))
+        yield from self._match(first, last)
         self.telemetry.bytes_read = self._disk.bytes_read
 
     def _announce_next(self) -> None:
@@ -94,12 +108,26 @@ class ScanJoin(WindowedJoin):
         if self._upcoming:
             self._disk.announce(*self._upcoming)
 
-    def _match(self, first_row: int) -> Iterator[pa.RecordBatch]:
+    def _match(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Emit all matches of waiting tuples on the pages that are loaded."""
-        matches = self._window.table.matches(self._disk.codes, is_sorted=True)
-        matches = live_pairs(matches, self._reader.dead, first_row)
+        first_row = int(self._reader.row_bounds[first])
+        matches = live_pairs(self._pairs(first, last), self._reader.dead, first_row)
         for rows, slots in self.stopwatch.timed("probe", matches):
             yield from self._emit_matches(rows, slots)
+
+    def _pairs(self, first: int, last: int) -> Iterator[tuple[Rows, Slots]]:
+        """Yield (row in the disk buffer, slot) pairs of equal codes, each page's in its chains."""
+        codes, table = self._disk.codes, self._window.table
+        if not self._sizing.listed_bytes:
+            yield from table.matches(codes, is_sorted=True)
+            return
+        bounds = self._reader.row_bounds
+        for begin, end, are_listed in self._reader.split_listed(first, last):
+            start = int(bounds[begin] - bounds[first])
+            some = codes[start : int(bounds[end] - bounds[first])]
+            for rows, slots in table.matches(some, is_sorted=True, are_listed=are_listed):
+                rows += start
+                yield rows, slots
 
     def _expire(self, count: int) -> Iterator[pa.RecordBatch]:
         """Let the oldest tuples go, after their misses have been emitted."""

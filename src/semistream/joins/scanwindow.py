@@ -12,9 +12,10 @@ Slots are handed out round the ring, so arrival order is slot order: Q needs no 
 size of each batch, and a tuple has left as soon as it is no longer among the `live` newest. That
 makes expiry free: a probe that comes to a slot that is not live has reached the chain's end.
 
-Memory per tuple (`scan_tuple_bytes`): code 8, next 4, head of a bucket 4, a flag that says whether
-it has found a match 1, and the row itself; besides, a little that does not depend on their number
-(`window_base_bytes`). All of it is allocated at the start.
+Memory per tuple (`scan_tuple_bytes`): code 8, next 4, head of a bucket 4, or 5 where listed codes
+are kept apart, a flag that says whether it has found a match 1, and the row itself; besides, a
+little that does not depend on their number (`window_base_bytes`). All of it is allocated at the
+start.
 """
 
 from collections import deque
@@ -28,6 +29,7 @@ from semistream.joins.buckets import Buckets
 from semistream.joins.hashtable import HashTable
 from semistream.joins.rows import Slots
 from semistream.joins.window import Window
+from semistream.relation.codepages import CodeBits
 
 
 class ScanWindow(Window):
@@ -41,11 +43,15 @@ class ScanWindow(Window):
         implied: int | None,
         buckets: Buckets,
         most_pairs: int,
+        listed: CodeBits | None = None,
     ) -> None:
-        """Allocate everything. A probe yields at most `most_pairs` matches at a time."""
+        """Allocate everything. A probe yields at most `most_pairs` matches at a time.
+
+        Tuples with `listed` codes are kept apart (`hashtable.py`).
+        """
         super().__init__(schema, capacity, widths, implied)
         self.queue: deque[int] = deque()  # Q: tuples that arrived together, by batch, oldest first
-        self.table = HashTable(buckets, self._codes, self._following, most_pairs)  # H
+        self.table = HashTable(buckets, self._codes, self._following, most_pairs, listed)  # H
 
     @property
     def count(self) -> int:

@@ -56,16 +56,17 @@ class ThetaJoin(ScanJoin):
         """Tuples have no code of R here, and H is not probed: any bucket will do."""
         return Buckets.hashed(most)
 
-    def _match(self, first_row: int) -> Iterator[pa.RecordBatch]:
+    def _match(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """Emit all matches of waiting tuples on the pages that are loaded."""
+        first_row = int(self._reader.row_bounds[first])
         with self.stopwatch.phase("probe"):
             slots = self._window.oldest(self._window.count)
             ours = self._stream_columns(slots)
             tuples, order = OrderedTuples.of(self._bounds, slots, ours)
             ours = {name: take_rows(array, order) for name, array in ours.items()}
         count, most = len(self._disk.codes), self._emission.buffer.rows
-        for first in range(0, count, most):
-            rows = np.arange(first, min(first + most, count))
+        for begin in range(0, count, most):
+            rows = np.arange(begin, min(begin + most, count))
             found = self._matches(rows, tuples, ours)
             found = live_pairs(found, self._reader.dead, first_row)
             for matched, matching in self.stopwatch.timed("probe", found):

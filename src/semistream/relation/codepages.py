@@ -12,7 +12,7 @@ Memory: 6 to 12 bytes a code and 1 to 2 for the filter, or 2 to 4 bytes a code a
 code of the range.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,11 @@ class Form:
         return keys + self.most_codes * self.page_type.itemsize
 
     @property
+    def bits_bytes(self) -> int:
+        """The bytes of a `CodeBits` of this form; 0 if it has no bitmap."""
+        return 8 * self.words if self.is_bitmap else 0
+
+    @property
     def code_type(self) -> np.dtype[Any]:
         """In what the codes are kept: 4 bytes, less the first, if they lie close enough."""
         first, last = self.code_range
@@ -81,6 +86,23 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeBits:
+    """Which codes of a range are on hot and delta pages: the bitmap alone."""
+
+    bits: NDArray[np.uint64]
+    base: np.int64  # the code of the first bit
+
+    @classmethod
+    def of(cls, codes: Iterable[Codes], form: Form) -> "CodeBits":
+        """Set the bits of codes that are in the range of the form."""
+        base = np.int64(form.code_range[0])
+        bits = np.zeros(form.words, np.uint64)
+        for some in codes:
+            kernels.set_bits(np.array(some), base, bits)
+        return cls(bits, base)
+
+
+@dataclass(frozen=True, slots=True)
 class CodePages:
     """Codes, each once, and the page of each."""
 
@@ -98,10 +120,8 @@ class CodePages:
 
     @classmethod
     def _bitmap(cls, runs: Sequence[Run], form: Form) -> "CodePages":
-        base = np.int64(form.code_range[0])
-        bits = np.zeros(form.words, np.uint64)
-        for codes, _ in runs:
-            kernels.set_bits(np.array(codes), base, bits)
+        found = CodeBits.of((codes for codes, _ in runs), form)
+        bits, base = found.bits, found.base
         ranks = np.zeros(form.words // WORDS_PER_RANK, np.int32)
         count = kernels.count_ranks(bits, ranks)
         pages = np.empty(count, form.page_type)

@@ -1,16 +1,17 @@
 """The non-clustered index of a reader: codes on hot pages and on delta pages, and dead rows.
 
 The hot index is small and is read at once. The delta index, which grows with what was changed
-(`semistream.relation.codepages`), is read when a page is first looked for by its code: joins that
-scan R never need it.
+(`semistream.relation.codepages`), is read when a page is first looked for by its code. Joins that
+scan R need only its bitmap, if it has one: tuples of listed codes need no other pages than hot and
+delta pages, and all other tuples need none of these.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.relation.codepages import CodePages, Form, Run
+from semistream.relation.codepages import CodeBits, CodePages, Form, Run
 from semistream.relation.deltas import copy_bits, dead_bits, delta_path, index_of
 from semistream.relation.hot import find
 from semistream.relation.layout import Delta, PartitionInfo, snapshot_path
@@ -56,6 +57,31 @@ class Listed:
                 runs.append((codes, pages + np.int32(at + info.page_count)))
         runs.append((self.hot_codes[is_hot], self.hot_pages[is_hot]))
         return CodePages.merged(runs, self.form(code_range))
+
+    def bits(self, code_range: tuple[int, int]) -> CodeBits:
+        """Return a bit for each code of the range: whether it is on a hot or delta page."""
+        return CodeBits.of(self._listed_codes(), self.form(code_range))
+
+    def _listed_codes(self) -> Iterator[NDArray[np.int64]]:
+        yield self.hot_codes
+        for info in self._partitions:
+            if info.delta is not None:
+                yield self._read_index(info.delta)[0]
+
+    def split(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
+        """Split pages where clustered ones begin or end; say of each part if it is of listed codes.
+
+        Delta pages of a partition and hot pages of the next lie side by side.
+        """
+        at = first
+        for start, info in zip(self.starts, self._partitions, strict=True):
+            begin, end = start + info.hot_pages, start + info.page_count
+            for part_end, are_listed in ((min(begin, last), True), (min(end, last), False)):
+                if at < part_end:
+                    yield at, part_end, are_listed
+                    at = part_end
+        if at < last:
+            yield at, last, True
 
     def form(self, code_range: tuple[int, int]) -> Form:
         """Return the form of what `merged` returns."""

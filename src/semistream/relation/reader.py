@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from semistream.columns import width_bytes
 from semistream.errors import CorruptRelationError, SemistreamError
-from semistream.relation.codepages import CodePages, Form
+from semistream.relation.codepages import CodeBits, CodePages, Form
 from semistream.relation.device import Reading
 from semistream.relation.failures import reading_failed
 from semistream.relation.layout import Manifest, PartitionInfo, part_names
@@ -135,6 +135,14 @@ class PageReader:
     def listed_codes(self) -> CodePages:
         """Return the codes on hot and delta pages with their pages; read and merged anew."""
         return self._listed.merged(self.code_range)
+
+    def listed_bits(self) -> CodeBits | None:
+        """Return which codes are on hot and delta pages; None where that takes much memory."""
+        return self._listed.bits(self.code_range) if self.listed_form.bits_bytes else None
+
+    def split_listed(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
+        """Split pages into clustered ones and those of listed codes, which are marked."""
+        return self._listed.split(first, last)
 
     @property
     def listed_form(self) -> Form:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from semistream.joins import kernels, row_kernels
 from semistream.joins.buckets import Buckets
 from semistream.joins.hashtable import HashTable
+from semistream.relation.codepages import CodeBits, Form
 
 LEAST, MOST = -(2**63), 2**63 - 1
 FEW_PAIRS = [1, 2, 7, 1000]
@@ -20,10 +21,12 @@ def codes_of(values: list[int]) -> NDArray[np.int64]:
     return np.array(values, np.int64)
 
 
-def found(table: HashTable, codes: NDArray[np.int64], is_sorted: bool) -> Counter[tuple[int, int]]:
+def found(
+    table: HashTable, codes: NDArray[np.int64], is_sorted: bool, are_listed: bool = False
+) -> Counter[tuple[int, int]]:
     """Return all (index, slot) pairs of a probe."""
     pairs: Counter[tuple[int, int]] = Counter()
-    for probes, slots in table.matches(codes, is_sorted):
+    for probes, slots in table.matches(codes, is_sorted, are_listed):
         pairs.update(zip(probes.tolist(), slots.tolist(), strict=True))
     return pairs
 
@@ -97,6 +100,66 @@ def test_matches_are_those_of_a_plain_loop(
                 (i, slot) for i, code in enumerate(codes) for slot, other in inside if code == other
             )
             assert found(table, codes_of(codes), is_sorted) == expected
+
+
+@settings(max_examples=200)
+@given(
+    first=st.sampled_from([LEAST, -20, 0, MOST - 150]),
+    listed=st.sets(st.integers(0, 150)),
+    steps=st.lists(st.tuples(st.integers(0, 40), st.lists(st.integers(0, 150))), max_size=10),
+    capacity=st.integers(1, 40),
+    most_buckets=st.integers(2, 60),
+    ordered=st.booleans(),
+)
+def test_listed_codes_are_kept_apart(
+    first: int,
+    listed: set[int],
+    steps: list[tuple[int, list[int]]],
+    capacity: int,
+    most_buckets: int,
+    ordered: bool,
+) -> None:
+    """Each probe finds the tuples of its kind, all of them, and the others at most by chance."""
+    domain = Domain([first + i for i in range(151)])
+    form = Form((first, first + 150), 1, max(1, len(listed)))
+    bits = CodeBits.of([codes_of([first + i for i in sorted(listed)])], form)
+    slots = (np.zeros(capacity, np.int64), np.zeros(capacity, np.int32))
+    table = HashTable(domain.buckets(most_buckets, ordered), *slots, 7, bits)
+    kinds = {
+        True: [c for c in domain.codes if c - first in listed],
+        False: [c for c in domain.codes if c - first not in listed],
+    }
+    inside: deque[tuple[int, int]] = deque()  # (slot, code), oldest first
+    next_slot = 0
+    for leaving, entering in steps:
+        leaving = min(leaving, len(inside))
+        table.expire(leaving)
+        for _ in range(leaving):
+            inside.popleft()
+        codes = [first + i for i in entering[: capacity - len(inside)]]
+        table.insert(codes_of(codes))
+        for code in codes:
+            inside.append((next_slot % capacity, code))
+            next_slot += 1
+        for are_listed, of_kind in kinds.items():
+            expected = Counter((of_kind.index(c), slot) for slot, c in inside if c in of_kind)
+            for is_sorted in (True, False):
+                assert found(table, codes_of(of_kind), is_sorted, are_listed) == expected
+
+
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "hashed"])
+def test_a_probe_does_not_look_at_tuples_of_the_other_kind(ordered: bool) -> None:
+    """That is what keeping them apart is for: probed with the wrong kind, no tuple is found."""
+    codes = np.arange(1_000)
+    is_listed = codes % 10 == 0
+    bits = CodeBits.of([codes[is_listed]], Form((0, 999), 1, 100))
+    buckets = Buckets.ordered(0, 999, 500) if ordered else Buckets.hashed(500)
+    table = HashTable(buckets, np.zeros(1_000, np.int64), np.zeros(1_000, np.int32), 2_000, bits)
+    table.insert(codes)
+    for are_listed in (True, False):
+        own, others = codes[is_listed == are_listed], codes[is_listed != are_listed]
+        assert found(table, own, True, are_listed).total() == len(own)
+        assert found(table, others, True, are_listed).total() == 0
 
 
 @pytest.mark.parametrize("most_pairs", FEW_PAIRS)

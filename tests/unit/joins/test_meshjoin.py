@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import RULES
 from semistream.budget.sizes import Sizes
 from semistream.budget.split import LEAST_OUTPUT_ROWS, MOST_OUTPUT_ROWS
+from semistream.embedded import prepare
 from semistream.errors import BudgetError
 from semistream.joins.buckets import Buckets
 from semistream.joins.meshjoin import MeshJoin
@@ -257,3 +259,34 @@ def test_rmeshjoin_saves_a_cycle_on_a_finite_stream(
         if name == "rmeshjoin":
             assert scanned[name] <= windows
     assert scanned["rmeshjoin"] < scanned["meshjoin"]
+
+
+@pytest.mark.parametrize("algorithm", ["meshjoin", "rmeshjoin", "cmeshjoin"])
+@pytest.mark.parametrize("order", ["key", "frequency"])
+def test_changed_keys_wait_apart_and_their_memory_is_counted(
+    tmp_path: Path, algorithm: str, order: str
+) -> None:
+    """Reads of a few pages that hold clustered, hot and delta pages of three partitions."""
+    keys = np.arange(6_000)
+    table = pa.table({"k": keys, "v": keys})
+    sample = {"order": order, "sample": table[:500]} if order == "frequency" else {}
+    about: dict[str, Any] = {"key": "k", "partitions": 3, "page_size": 1_000, **sample}
+    relation = ss.build_relation(table, tmp_path / "r.rel", **about)
+    changes = pa.table({"k": keys[::8], "v": -keys[::8], "gone": keys[::8] % 3 == 0})
+    changed = relation.upsert(changes, deletes="gone")
+    kept = pa.table({"k": keys, "v": np.where(keys % 8 == 0, -keys, keys)})
+    kept = kept.filter(pa.array(keys % 24 != 0))
+    stream = pa.table({"k": np.random.default_rng(3).permutation(np.repeat(keys, 3))})
+    options: dict[str, Any] = {"how": "left", "memory": "150KB", "algorithm": algorithm}
+    operator, batches = prepare(stream, changed, **options)
+    joined = pa.Table.from_batches(list(operator.join(batches)))
+    assert same_rows(joined, duckdb_join(stream, kept, on="k"))
+
+    reader = changed.reader(["v"])
+    bits = reader.listed_bits()
+    assert bits is not None
+    assert operator.ledger.peaks()["page index"] == bits.bits.nbytes
+    assert operator.ledger.peak_bytes <= 150_000
+    window = operator._window
+    assert window.table._heads.nbytes <= 5 * window.capacity + 8
+    reader.close()

@@ -10,6 +10,7 @@ import pytest
 import semistream as ss
 from semistream.relation.codepages import CodePages, Form, Run
 from semistream.relation.pageindex import PageIndex
+from semistream.relation.reader import PageReader
 
 ROWS = 4_000
 
@@ -73,8 +74,28 @@ def test_codes_are_found_where_their_rows_are(
                 pages[code] = page
     assert len(pages) == ROWS
     assert index.pages(keys).tolist() == [pages[key] for key in keys.tolist()]
+    check_split(reader, pages, rng)
     around = np.array([first - 1, first - 64, keys[-1] + 1, keys[-1] + 900])
     assert (index.pages(around) < reader.page_count).all(), (
         "codes that R does not have are harmless"
     )
     reader.close()
+
+
+def check_split(reader: PageReader, pages: dict[int, int], rng: np.random.Generator) -> None:
+    """A code's bit says on which kind of page it is, and any range of pages is split by kind."""
+    clustered = {p for a, b in reader.partition_page_bounds().tolist() for p in range(a, b)}
+    bits = reader.listed_bits()
+    assert (bits is not None) == reader.listed_form.is_bitmap
+    if bits is not None:
+        assert bits.bits.nbytes == reader.listed_form.bits_bytes
+        for code, page in pages.items():
+            number = code - int(bits.base)
+            is_listed = int(bits.bits[number // 64]) >> number % 64 & 1
+            assert is_listed == (page not in clustered)
+    for _ in range(50):
+        first, last = sorted(rng.choice(reader.page_count + 1, 2, replace=False).tolist())
+        parts = list(reader.split_listed(first, last))
+        kinds = {p: listed for a, b, listed in parts for p in range(a, b)}
+        assert sum(b - a for a, b, _ in parts) == last - first
+        assert kinds == {p: p not in clustered for p in range(first, last)}
