@@ -28,9 +28,11 @@ from semistream.budget.tuplesizes import BLOCK, CANDIDATE_FIELDS
 from semistream.jit import njit
 
 NO_SLOT = -1
-# What is known of a tuple: it has a match; a row with another key has its code. Bits.
+# What is known of a tuple: it has a match; a row with another key has its code; it cannot match.
+# Bits.
 MATCHED = 1
 SHARES_CODE = 2
+UNMATCHABLE = 4
 
 # What `position` holds.
 _NEXT = 0  # the next probing code that is not in a block yet
