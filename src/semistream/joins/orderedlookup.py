@@ -26,8 +26,8 @@ average row of R. If those of all tuples do not fit, half of the tuples are trie
 
 *Front stage* (one that outlives the join): its hits are results too, so they wait for their turn.
 
-Degenerate cases: a tuple whose own results do not fit is a `BudgetError`; ``semi`` and ``anti``
-have no results, only the match flags of the window.
+Degenerate cases: the results of a tuple that alone has more than fit leave as they are found;
+``semi`` and ``anti`` have no results, only the match flags of the window.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,6 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.budget.rules import BudgetRules
-from semistream.errors import BudgetError
 from semistream.joins.admission import Admission
 from semistream.joins.lookupjoin import LookUpJoin
 from semistream.joins.lookupwindow import LookUpWindow
@@ -80,20 +79,23 @@ class OrderedLookUpJoin(LookUpJoin):
         """Resolve a stretch of the window after the other; tuples leave in order."""
         first, last = 0, self._window.count
         while first < self._window.count:
-            last = self._find_results(first, last)
-            yield from self._emission.in_turn(first, last, self._window)
-            first, last = last, min(self._window.count, 2 * last - first)
+            while not (fits := self._fit(first, last)) and last > first + 1:
+                last = (first + last) // 2
+            if fits:
+                yield from self._emission.in_turn(first, last, self._window)
+            else:
+                yield from self._resolve_alone(first)
+            first, last = last, min(self._window.count, last + 2 * (last - first))
 
-    def _find_results(self, first: int, last: int) -> int:
-        """Find the results of tuples from `first` on; return up to which they had room."""
-        while not self._fit(first, last):
-            if last == first + 1:
-                raise BudgetError(
-                    "the matches of a single stream row take more than ordered output has of this "
-                    "budget. Raise memory, add fewer columns, or leave ordered out"
-                )
-            last = (first + last) // 2
-        return last
+    def _resolve_alone(self, slot: int) -> Iterator[pa.RecordBatch]:
+        """Resolve a tuple whose results do not fit: they may leave as they are found."""
+        slots = np.array([slot], np.int32)
+        self._window.begin(slot, slot + 1)
+        self._emission.results = None
+        for requests in self._window.requests(self._index, slots):
+            yield from self._serve(requests)
+        yield from self._emission.misses(slots, self._window)
+        self._emission.results = self._results
 
     def _fit(self, first: int, last: int) -> bool:
         """Find the results of a stretch of the window; return whether they fit."""
