@@ -11,7 +11,7 @@ import pytest
 import semistream as ss
 from semistream.cli.main import main
 from semistream.cost.options import IN_ORDER_S
-from semistream.errors import OptionError
+from semistream.errors import BudgetError, OptionError
 
 SAMPLE = pa.table({"k": np.arange(2_000) % 900, "q": np.arange(2_000)})
 
@@ -34,7 +34,9 @@ def test_each_option_has_its_cost(relation: ss.Relation) -> None:
     assert condition.tuples_per_s < plain.tuples_per_s
     expected = 1 / (1 / condition.tuples_per_s + 25e-9)
     assert cost.tuples_per_s == pytest.approx(expected)
-    asked["memory"] = "100KB"
+    with pytest.raises(BudgetError) as refused:
+        relation.explain(**asked | {"memory": 1})
+    asked["memory"] = refused.value.least_bytes  # of the algorithm that needs least
     tiny = relation.explain(**asked, ordered="stream")
     assert "this budget is too small" in str(tiny)
     assert tiny.options[0].tuples_per_s == 0
