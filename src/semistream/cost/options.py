@@ -1,7 +1,7 @@
 """What the options of a join cost, beside what its algorithm does.
 
-They are factors of a common machine, measured by CPU time (``make bench ARGS=options``); they are
-not calibrated.
+They are factors of a common machine, by CPU time (``make bench ARGS=options``, or a profile of it);
+they are not calibrated.
 """
 
 from dataclasses import replace
