@@ -42,6 +42,7 @@ PLAIN = Contestant("no option", {})
 CONTESTANTS = (
     PLAIN,
     Contestant("ordered", {"ordered": "stream"}, at_most=MOST_ORDERED),
+    Contestant("ordered by key", {"ordered": "key"}, at_most=MOST_ORDERED),
     Contestant(
         "condition, all pass", {"condition": "s.quantity <= r.c0 + 10"}, at_most=MOST_CONDITION
     ),

@@ -41,6 +41,7 @@ class JoinSpec:
     # If the output is ordered: what is told of the stream rows that are resolved, by their numbers
     # in the last column of the stream.
     resolved: "ResolvedRows | None" = field(default=None, compare=False)
+    in_order: bool = False  # whether look-ups let tuples leave in the order of the stream
 
     @property
     def adds_columns(self) -> bool:

@@ -9,9 +9,11 @@ import pytest
 import semistream as ss
 from semistream.embedded import prepare
 from semistream.errors import BudgetError, OptionError
+from semistream.joins.orderedlookup import OrderedLookUpJoin
 from semistream.joins.ordering import WaitingRows
-from semistream.testing import same_rows
+from semistream.testing import nested_loop_join, same_rows
 from tests.contract.pressure import skewed, tight
+from tests.oracle import duckdb_join
 from tests.scratch import new_folder
 from tests.workloads import Workload
 
@@ -80,6 +82,62 @@ def test_rows_wait_for_the_oldest_and_the_stream_for_them(monkeypatch: pytest.Mo
     assert out["n"].to_pylist() == list(range(60_000))
     assert out["v"].to_pylist() == [k if k < 3_000 else None for k in stream["k"].to_pylist()]
     assert any(short)
+
+
+@pytest.mark.parametrize("how", ["left", "inner", "semi", "anti"])
+def test_rows_that_cannot_match_have_a_turn(how: str) -> None:
+    """Null keys and keys that R cannot have, among others; a null is not the key 0."""
+    keys = [None, 3, 0, -7, None, 5_000, 1, 3, None]
+    table = pa.table({"k": pa.array([0, 1, 2, 3, 900]), "v": pa.array([10, 11, 12, 13, 14])})
+    relation = ss.build_relation(table, new_folder(), key="k", partitions=1)
+    stream = pa.table({"k": pa.array(keys, pa.int64()), "n": np.arange(len(keys))})
+    for batch_rows in (1, 4, 100):
+        batches = stream.to_batches(max_chunksize=batch_rows)
+        about = {"memory": "1MB", "how": how, "ordered": "stream", "algorithm": "lookup"}
+        operator, batches = prepare(batches, relation, **about)
+        assert operator is not None
+        out = pa.Table.from_batches(operator.join(batches))
+        assert same_rows(out, nested_loop_join(stream, table, on={"k": "k"}, how=how))
+        assert (np.diff(out["n"].to_numpy()) > 0).all()
+        assert operator.telemetry.missed_rows == 5
+        assert operator.telemetry.null_key_rows == 3
+
+
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_results_that_do_not_fit(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some keys have far more rows than the average: fewer tuples are resolved at a time.
+
+    One has more than fit at all: its rows leave as they are found.
+    """
+    alone = []
+    resolve_alone = OrderedLookUpJoin._resolve_alone
+    monkeypatch.setattr(
+        OrderedLookUpJoin,
+        "_resolve_alone",
+        lambda join, slot: alone.append(slot) or resolve_alone(join, slot),
+    )
+    counts = np.array([1] * 5_000 + [300] * 10 + [30_000])
+    keys = np.repeat(np.arange(len(counts)), counts)
+    table = pa.table({"k": keys, "v": np.arange(len(keys)), "t": [f"{k}" for k in keys]})
+    relation = ss.build_relation(table, new_folder(), key="k", partitions=1)
+    rng = np.random.default_rng(5)
+    asked = rng.integers(0, 5_000, 400)
+    asked[::40] = 6_000
+    asked[[50, 51, 52]] = 5_000, 5_010, 5_001
+    asked[200:] = 5_000 + np.arange(200) % 10
+    stream = pa.table({"k": asked, "n": np.arange(400)})
+    about = {"memory": 600_000, "how": how, "ordered": "stream", "algorithm": "lookup"}
+    operator, batches = prepare(stream, relation, **about)
+    assert operator is not None
+    out = pa.Table.from_batches(operator.join(batches))
+    expected = duckdb_join(stream, table, on={"k": "k"}, how=how)
+    assert same_rows(out, expected)
+    assert (np.diff(out["n"].to_numpy()) >= 0).all()
+    found = operator.telemetry
+    matches = int(np.isin(asked, keys).sum())
+    assert found.missed_rows == 400 - matches
+    assert found.matched_pairs == int(counts[asked[asked < len(counts)]].sum())
+    assert len(alone) == 1
 
 
 def test_too_many_rows_wait() -> None:

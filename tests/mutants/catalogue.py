@@ -826,6 +826,20 @@ MUTANTS = (
         ("tests/contract/test_order.py::test_the_order_of_the_stream[hybridjoin]",),
     ),
     Mutant(
+        "ordered look-ups: results leave as they were found",
+        "joins/results.py",
+        "results[place] = i",
+        "results[i] = i",
+        ("tests/contract/test_order.py::test_the_order_of_the_stream[lookup]",),
+    ),
+    Mutant(
+        "ordered look-ups: a row without a key is looked up",
+        "joins/lookupwindow.py",
+        "can = self.matched[first:last] & UNMATCHABLE == 0",
+        "can = self.matched[first:last] & UNMATCHABLE >= 0",
+        ("tests/contract/test_order.py::test_rows_that_cannot_match_have_a_turn[left]",),
+    ),
+    Mutant(
         "surrogate keys: after a conflict the same keys are numbered, not looked up again",
         "spark/surrogates.py",
         "        new = lacking(current)",

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from semistream.advice.calibration import Calibration
-from semistream.advice.choice import RESIDENT, Option
+from semistream.advice.choice import LOOK_UP, RESIDENT, Option
 from semistream.advice.explain_options import Asked, OptionCost, option_costs
 from semistream.advice.explain_text import (
     aligned_lines,
@@ -253,7 +253,7 @@ def explain(
     explained = explainer.explain(budget_bytes, rate, batch)
     rates = {row.algorithm: row.tuples_per_s for row in explained.ranking}
     about = (relation, asked.spec, budget_bytes, rates, explained.algorithm, rate)
-    costs = option_costs(Asked(ordered, shed), *about, explainer.rate_within)
+    costs = option_costs(Asked(ordered, shed), *about, partial(explainer.in_order, budget_bytes))
     return replace(explained, options=costs)
 
 
@@ -261,14 +261,17 @@ class _Explainer:
     """Asks the model about one join at any budget."""
 
     def __init__(self, asked: Question) -> None:
+        self._asked = asked
         self._relation, self._calibration = asked.relation, asked.calibration
         self._advisor = asked.advisor()
         self._conditions, self._skew_from = asked.conditions()
 
-    def rate_within(self, name: str, budget_bytes: int) -> float:
-        """Return the predicted rate of an algorithm in a budget."""
-        (option,) = self._advisor.rank(budget_bytes, self._conditions, [name])
-        return option.rate
+    def in_order(self, budget_bytes: int) -> tuple[float, int]:
+        """Return the rate of look-ups in the stream's order, and the size of their results."""
+        advisor = replace(self._asked, spec=replace(self._asked.spec, in_order=True)).advisor()
+        (option,) = advisor.rank(budget_bytes, self._conditions, [LOOK_UP])
+        plain, ordered = (a.sizes(LOOK_UP).tuple_bytes for a in (self._advisor, advisor))
+        return option.rate, option.tuned.settings.places * (ordered - plain)
 
     def explain(self, budget: int, rate: float | None, batch_rows: int | None) -> Explanation:
         relation, conditions = self._relation, self._conditions

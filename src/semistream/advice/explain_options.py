@@ -7,7 +7,14 @@ from semistream.advice.choice import LOOK_UP, RESIDENT
 from semistream.advice.explain_text import rate_text
 from semistream.advice.ordered import check_order, waiting_bytes
 from semistream.advice.shed import beside_bytes, check_shed
-from semistream.cost.options import ORDERED_S, WEIGHT_BYTES, condition_s, kept_share, slowed
+from semistream.cost.options import (
+    IN_ORDER_S,
+    ORDERED_S,
+    WEIGHT_BYTES,
+    condition_s,
+    kept_share,
+    slowed,
+)
 from semistream.errors import BudgetError
 from semistream.joins.shedding import Shedding, shedding_of
 from semistream.relation.relation import Relation
@@ -41,11 +48,12 @@ def option_costs(
     rates: Mapping[str, float],
     chosen: str,
     arrivals: float | None,
-    rate_within: Callable[[str, int], float],
+    in_order: Callable[[], tuple[float, int]],
 ) -> tuple[OptionCost, ...]:
     """Return what each option costs, one after the other.
 
-    `rates` are those without any, and `rate_within` is that of an algorithm in another budget.
+    `rates` are those without any. `in_order` returns the rate of look-ups whose tuples leave in
+    order, and the memory of the results that wait with them.
     """
     check_order(asked.ordered, chosen)
     found: list[OptionCost] = []
@@ -66,13 +74,16 @@ def option_costs(
         rate = slower
     if asked.ordered is not None:
         name = RESIDENT if chosen == RESIDENT else LOOK_UP
-        size = waiting_bytes(name, relation, spec, budget_bytes)
         try:
-            beside = rates[name] if name == RESIDENT else rate_within(name, budget_bytes - size)
-            rate = slowed(beside, checked_s + ORDERED_S)
+            if name == RESIDENT:
+                size = waiting_bytes(name, relation, spec, budget_bytes)
+                rate = slowed(rates[name], checked_s + ORDERED_S)
+            else:
+                beside, size = in_order()
+                rate = slowed(beside, checked_s + IN_ORDER_S)
             share = f"about {rate_text(rate)} tuples/s"
         except BudgetError:
-            rate, share = 0.0, "this budget is too small for it"
+            rate, size, share = 0.0, 0, "this budget is too small for it"
         said = (
             f"Ordered output runs {name}, and {format_bytes(size)} of the memory are for rows that "
             f"wait for their turn: {share}."

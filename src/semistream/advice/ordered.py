@@ -1,11 +1,12 @@
-"""A join whose rows leave in the order of the stream: any join, with a place for rows to wait.
+"""A join whose rows leave in the order of the stream: look-ups, or any join with a place to wait.
 
-See `semistream.joins.ordering`. The budget is divided by what a tuple takes while it waits in the
-window, and what its joined row takes while it waits for its turn.
+Look-ups resolve a whole window at once, and let its tuples leave as they came
+(`semistream.joins.orderedlookup`). So ``auto`` takes these, or all of R in memory if it fits and
+the stream is long.
 
-Rows wait least with look-ups, which resolve a whole window at once: so ``auto`` takes these, or all
-of R in memory if it fits and the stream is long. Behind a front stage most tuples are hits, whose
-rows have to wait for the few that are not.
+Behind any other join rows wait (`semistream.joins.ordering`): the budget is divided by what a tuple
+takes while it waits in the window, and what its joined row takes while it waits for its turn.
+Behind a front stage most tuples are hits, whose rows have to wait for the few that are not.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from semistream.advice.choice import LOOK_UP, RESIDENT
-from semistream.budget.split import Split
+from semistream.budget.split import USUAL, Split
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.ordering import ORDER_COLUMN, WaitingRows, waiting_row_bytes
@@ -29,22 +30,18 @@ from semistream.spec import JoinSpec
 ORDERS = ("stream", "key")
 # Of a join's budget the window has about this share. What its rows take must fit, and as much again
 # if other tuples are resolved meanwhile.
-_WINDOW_SHARE = {LOOK_UP: 0.84}
-_USUAL_WINDOW_SHARE = 0.6
-_ROOM = {RESIDENT: 0.1, LOOK_UP: 1.05}
+_WINDOW_SHARE = 0.6
+_ROOM = {RESIDENT: 0.1}
 _USUAL_ROOM = 2.6
-# The part of the room that the rows of one window may take: where a key has several rows, those
-# that are requested may have more than the average.
-_FILLED_BY_UNIQUE, _FILLED = 0.95, 0.5
 _MOST_SHARE = 0.85  # of the budget, for rows that wait
 _NUMBER_BYTES = 8
-_SLOT_BYTES, _REQUEST_BYTES = 17, 97  # of a tuple in the window, without its row; of one looked up
+_SLOT_BYTES = 17  # of a tuple in the window, without its row
 _TEXT_BYTES = 32  # of values whose width is not known yet
 _LEAST_BYTES = 256 << 10
 _VARIABLE_COPIES = 2.5  # of values whose width varies: two, and a quarter of them for wider ones
 # Rows of the stream after which it is looked whether there is room: at most this many, or this part
-# of those that have room together.
-_SLICE_ROWS, _SLICE_SHARE = 65_536, 1 / 4
+# of those whose joined rows, by their average size, have room together.
+_SLICE_ROWS, _SLICE_SHARE = 65_536, 1 / 8
 
 # Makes the named join of a spec within a budget that is split like this.
 MakeJoin = Callable[[str, JoinSpec, int, Split], Operator]
@@ -66,14 +63,22 @@ def check_order(ordered: str | None, algorithm: str) -> None:
 
 def make_ordered(
     names: Sequence[str], relation: Relation, spec: JoinSpec, budget_bytes: int, make: MakeJoin
-) -> "OrderedJoin":
+) -> Operator:
     """Return the first of the named joins that the budget is enough for, with ordered output."""
     for name in names[:-1]:
         try:
-            return OrderedJoin(name, relation, spec, budget_bytes, make)
+            return _make_ordered(name, relation, spec, budget_bytes, make)
         except BudgetError:
             continue
-    return OrderedJoin(names[-1], relation, spec, budget_bytes, make)
+    return _make_ordered(names[-1], relation, spec, budget_bytes, make)
+
+
+def _make_ordered(
+    name: str, relation: Relation, spec: JoinSpec, budget_bytes: int, make: MakeJoin
+) -> Operator:
+    if name == LOOK_UP:
+        return make(name, replace(spec, in_order=True), budget_bytes, USUAL)
+    return OrderedJoin(name, relation, spec, budget_bytes, make)
 
 
 class OrderedJoin:
@@ -88,24 +93,16 @@ class OrderedJoin:
         self._budget_bytes = budget_bytes
         self._rows = WaitingRows(self._waiting_bytes, spec.output_schema, len(spec.stream_schema))
         self._issued = 0  # stream rows that the join was given
-        # Stream rows whose joined rows have room together, by their average size.
-        filled = _FILLED_BY_UNIQUE if _rows_per_key(relation) == 1 else _FILLED
-        joined_bytes = _joined_bytes(relation, spec)
-        self._fitting = max(1, int(filled * self._waiting_bytes / joined_bytes))
+        # Rows of the stream after which it is looked whether there is room.
+        fitting = self._waiting_bytes / _joined_bytes(relation, spec)
+        self._slice_rows = max(1, min(_SLICE_ROWS, int(_SLICE_SHARE * fitting)))
         self._spec = replace(self._spec, resolved=self._rows.resolved)
         try:
             join_bytes = max(1, budget_bytes - self._waiting_bytes)
-            self._join = make(name, self._spec, join_bytes, self._split(name))
+            # HYBRIDJOIN reads for the oldest tuple, which all others wait for.
+            self._join = make(name, self._spec, join_bytes, Split(oldest_picks=True))
         except BudgetError as error:
             raise self._explained(error) from None
-
-    def _split(self, name: str) -> Split:
-        """Return how the join is to split its memory, so that rows wait for their turn shortly.
-
-        Look-ups resolve a window at once: all its joined rows must have room. HYBRIDJOIN reads for
-        the oldest tuple, which all others wait for.
-        """
-        return Split(most_tuples=self._fitting) if name == LOOK_UP else Split(oldest_picks=True)
 
     @property
     def ledger(self) -> MemoryLedger:
@@ -141,9 +138,8 @@ class OrderedJoin:
     def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the stream with its numbers; an empty batch where there is no room for more."""
         for batch in batches:
-            slice_rows = max(1, min(_SLICE_ROWS, int(_SLICE_SHARE * self._fitting)))
-            for first in range(0, max(1, batch.num_rows), slice_rows):
-                some = batch[first : first + slice_rows]
+            for first in range(0, max(1, batch.num_rows), self._slice_rows):
+                some = batch[first : first + self._slice_rows]
                 while self._rows.is_short_of_room and self._rows.resolved.upto < self._issued:
                     yield self._with_numbers(batch[:0])
                 yield self._with_numbers(some)
@@ -174,11 +170,9 @@ def _numbered_spec(spec: JoinSpec) -> JoinSpec:
 def _waiting_share(name: str, relation: Relation, spec: JoinSpec) -> float:
     """Return the share of the budget for rows that wait for their turn."""
     stream_bytes = sum(_value_bytes(field) for field in spec.stream_schema)
-    slot_bytes = _REQUEST_BYTES if name == LOOK_UP else _SLOT_BYTES
-    tuple_bytes = _NUMBER_BYTES + slot_bytes + stream_bytes
-    window_share = _WINDOW_SHARE.get(name, _USUAL_WINDOW_SHARE)
+    tuple_bytes = _NUMBER_BYTES + _SLOT_BYTES + stream_bytes
     joined_bytes = _joined_bytes(relation, spec)
-    ratio = _ROOM.get(name, _USUAL_ROOM) * window_share * joined_bytes / tuple_bytes
+    ratio = _ROOM.get(name, _USUAL_ROOM) * _WINDOW_SHARE * joined_bytes / tuple_bytes
     return min(_MOST_SHARE, ratio / (1 + ratio))
 
 

@@ -17,6 +17,7 @@ from semistream.budget.pagesizes import (
     value_bytes,
     widest_row_bytes,
 )
+from semistream.budget.resultsizes import ResultColumns
 from semistream.budget.rowsizes import NESTED_COPIES, Widths, base_bytes
 from semistream.budget.sizes import Sizes
 from semistream.budget.tuplesizes import (
@@ -61,6 +62,7 @@ class Sizing:
     compared: tuple[int, ...] = ()  # stream columns that a condition looks at, copied once more
     pair_bytes: int = 0  # what a condition makes of each pair besides
     has_key: bool = True  # whether keys are compared; otherwise the window is kept in order
+    results: ResultColumns | None = None  # what waits with tuples that leave in their order
 
     @classmethod
     def of(
@@ -72,10 +74,11 @@ class Sizing:
             read_columns(relation, spec),
             # Whatever the stream's schema promises, a null may come.
             pa.schema([field.with_nullable(True) for field in spec.stream_schema]),
-            spec.stream_key_indexes[0] if spec.stream_key and relation.coder.is_exact else None,
+            _implied(relation, spec),
             has_front,
             *_of_condition(spec),
             has_key=bool(spec.stream_key),
+            results=ResultColumns.of(reader, spec) if spec.in_order else None,
         )
 
     def for_scan(self, widths: Widths) -> Sizes:
@@ -110,11 +113,13 @@ class Sizing:
 
     def for_look_ups(self, widths: Widths) -> Sizes:
         """Return the sizes of look-ups in the order of R."""
-        schema, reader = self.stored_schema, self.reader
+        schema, reader, results = self.stored_schema, self.reader, self.results
+        result_bytes = 0 if results is None else results.bytes_per_tuple
+        result_base_bytes = 0 if results is None else results.base_bytes
         sizes = self._sizes(
             widths,
-            look_up_tuple_bytes(schema, widths.average, self.implied),
-            base_bytes(schema, widths.widest),
+            look_up_tuple_bytes(schema, widths.average, self.implied) + result_bytes,
+            base_bytes(schema, widths.widest) + result_base_bytes,
             self._output_row_bytes(widths) + _PLANNED_BYTES,
             reader.table_bytes + PageIndex.size_bytes(reader),
         )
@@ -183,6 +188,16 @@ class Sizing:
 
     def _cached_rows(self, size_bytes: int) -> int:
         return WAYS * set_count(CachedColumns.of(self.reader, self.columns), size_bytes)
+
+
+def _implied(relation: Relation, spec: JoinSpec) -> int | None:
+    """Return the stream column that is the key code.
+
+    Where rows without a key enter the window too, it has to be stored.
+    """
+    if not spec.stream_key or not relation.coder.is_exact or (spec.in_order and spec.keeps_misses):
+        return None
+    return spec.stream_key_indexes[0]
 
 
 def _of_condition(spec: JoinSpec) -> tuple[tuple[int, ...], int]:

@@ -1,7 +1,7 @@
 """What the options of a join cost, beside what its algorithm does.
 
-They are factors of a common machine, measured by CPU time (``make bench ARGS=options``); they are
-not calibrated.
+They are factors of a common machine, by CPU time (``make bench ARGS=options``, or a profile of it);
+they are not calibrated.
 """
 
 from dataclasses import replace
@@ -12,6 +12,7 @@ from semistream.cost.factors import CostFactors, FrontCosts, StepCosts
 PREDICATE_S = 25e-9  # to look at a pair of rows by a predicate
 LIKENESS_S = 0.8e-6  # to say how alike two texts are
 ORDERED_S = 60e-9  # to let a joined row wait, and to put it in order
+IN_ORDER_S = 10e-9  # to let a result of look-ups wait, and to find it when it is its tuple's turn
 WEIGHT_BYTES = 8  # of a tuple that may be shed
 
 

@@ -17,7 +17,7 @@ from semistream.joins.emission import Emission
 from semistream.joins.frontstage import POLICY
 from semistream.joins.protocols import FrontStage, Waiting
 from semistream.joins.stopwatch import Stopwatch
-from semistream.joins.stream import Arrived, StreamBuffer
+from semistream.joins.stream import Arrived, StreamBuffer, Tuples
 from semistream.units import format_bytes
 
 
@@ -86,10 +86,13 @@ class Admission:
             rows = self._stream.waiting_rows(most)
             room = window.room(rows)
             if room:
-                window.insert(rows[:room], self._stream.take_codes(room))
+                self._enter(window, rows[:room], self._stream.take_waiting(room))
             elif window.count == 0:
                 raise _too_wide(rows, window.capacity)
         return room
+
+    def _enter(self, window: Waiting, rows: pa.RecordBatch, tuples: Tuples) -> None:
+        window.insert(rows, tuples.codes)
 
 
 def _too_wide(rows: pa.RecordBatch, slots: int) -> BudgetError:

@@ -24,6 +24,7 @@ from semistream.joins import kernels
 from semistream.joins.output import OutputBuffer
 from semistream.joins.protocols import LocatedRows, RelationSide, Rows, StreamSide
 from semistream.joins.residual import Residual
+from semistream.joins.results import Results
 from semistream.joins.rows import Slots
 from semistream.joins.stopwatch import Stopwatch
 from semistream.joins.stream import Arrived, StreamBuffer
@@ -46,6 +47,7 @@ class Emission:
     ) -> None:
         """Begin with an output buffer without limits of its own."""
         self.buffer = OutputBuffer()  # how much a batch may hold
+        self.results: Results | None = None  # where matches wait, if tuples leave in their order
         self._spec = spec
         self._coder = relation.coder
         self._telemetry = telemetry
@@ -99,6 +101,39 @@ class Emission:
             yield from self._unmatched(missed, tuples)
         self._note_resolved(slots, tuples)
 
+    def in_turn(self, first: int, last: int, tuples: StreamSide) -> Iterator[pa.RecordBatch]:
+        """Emit the tuples at slots ``first … last - 1`` with their results, slot after slot."""
+        assert self.results is not None, "only where matches wait as results"
+        known = tuples.matched[first:last]
+        is_miss = known & kernels.MATCHED == 0
+        missed = np.count_nonzero(is_miss & (known & kernels.UNMATCHABLE == 0))
+        self._telemetry.missed_rows += int(missed)
+        results = None
+        if self._spec.adds_columns:
+            about = (first, last)
+            slots, results = self.results.in_turn(*about, with_misses=self._spec.keeps_misses)
+        else:
+            is_kept = is_miss if self._spec.keeps_misses else ~is_miss
+            slots = first + np.flatnonzero(is_kept).astype(np.int32)
+        for begin in range(0, len(slots), self.buffer.rows):
+            block = slice(begin, begin + self.buffer.rows)
+            with self._stopwatch.phase("output"):
+                of_block = None if results is None else results[block]
+                yield from self._block(slots[block], of_block, tuples)
+
+    def _block(
+        self, slots: Slots, results: NDArray[np.int32] | None, tuples: StreamSide
+    ) -> Iterator[pa.RecordBatch]:
+        """Emit tuples with their results, in pieces that fit the output buffer."""
+        assert self.results is not None
+        sizes = [tuples.sizes(slots), None if results is None else self.results.sizes(results)]
+        for piece in self.buffer.pieces(len(slots), *sizes):
+            some = slots[piece]
+            added = [] if results is None else self.results.gather(results[piece])
+            yield self._spec.assemble(tuples.gather(some), added, len(some))
+            if self._has_nested:
+                self._return_memory()
+
     def unmatchable(self, stream: StreamBuffer) -> Iterator[pa.RecordBatch]:
         """Emit the rows that cannot match anything, if the join keeps misses."""
         for tuples in stream.take_unmatchable():
@@ -147,11 +182,14 @@ class Emission:
                 _keep(which, columns)
                 looked_at = {i: take_rows(array, which) for i, array in looked_at.items()}
         self._telemetry.matched_pairs += len(slots)
-        if self._spec.how == "semi":
+        if self._spec.how == "semi" and self.results is None:
             slots, looked_at = slots[kernels.first_matches(tuples.matched, slots)], {}
         else:
             kernels.mark_matched(tuples.matched, slots)
-        if len(slots) and self._spec.how != "anti":
+        if self.results is not None:
+            if self._spec.adds_columns:
+                self.results.add(slots, [columns[i] for i in self._added])
+        elif len(slots) and self._spec.how != "anti":
             added = [columns[i] for i in self._added]
             stream = self._stream_columns(slots, tuples, looked_at)
             joined = self._spec.assemble(stream, added, len(slots))

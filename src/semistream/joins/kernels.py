@@ -29,9 +29,11 @@ from semistream.jit import njit
 from semistream.relation.codepages_kernels import WORD_BITS, bit_at
 
 NO_SLOT = -1
-# What is known of a tuple: it has a match; a row with another key has its code. Bits.
+# What is known of a tuple: it has a match; a row with another key has its code; it cannot match.
+# Bits.
 MATCHED = 1
 SHARES_CODE = 2
+UNMATCHABLE = 4
 
 # What `position` holds.
 _NEXT = 0  # the next probing code that is not in a block yet

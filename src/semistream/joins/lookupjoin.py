@@ -34,6 +34,8 @@ may be mapped of a file. Cost: `semistream.cost.lookup`.
 (`keptfront.py`) resolves tuples before they enter the window, and is shown the rows that match, if
 R's keys are unique: where a key has several rows, a piece of output may have some of them only.
 
+`orderedlookup.py` has look-ups whose rows leave in the order of the stream.
+
 Degenerate cases: a window of one tuple is INLJ; on a device where a request is expensive, gaps are
 read as well, until all of R is read as by a scan.
 """
@@ -120,15 +122,25 @@ class LookUpJoin(StreamJoin):
         if not window.count:
             return
         self.telemetry.window_rows_peak = max(self.telemetry.window_rows_peak, window.count)
-        for requests in self.stopwatch.timed("probe", window.requests(self._index)):
-            yield from self._serve(requests)
-        slots = np.arange(window.count)
-        if self._learning.is_active:
-            self._learning.observe_missing(window.codes_at(slots[window.matched[slots] == 0]))
-        yield from self._emission.misses(slots, window)
+        yield from self._resolve()
         window.clear()
         self.telemetry.iterations += 1
         self.telemetry.bytes_read = self._codes.bytes_read + self._rows.bytes_read
+
+    def _resolve(self) -> Iterator[pa.RecordBatch]:
+        """Resolve all tuples of the window."""
+        window = self._window
+        for requests in self.stopwatch.timed("probe", window.requests(self._index)):
+            yield from self._serve(requests)
+        slots = np.arange(window.count)
+        self._observe_missing(slots)
+        yield from self._emission.misses(slots, window)
+
+    def _observe_missing(self, slots: Slots) -> None:
+        """Show the front stage which keys R does not have; these tuples are resolved."""
+        window = self._window
+        if self._learning.is_active:
+            self._learning.observe_missing(window.codes_at(slots[window.matched[slots] == 0]))
 
     def _serve(self, requests: Requests) -> Iterator[pa.RecordBatch]:
         """Find the rows of requests, page by page, and emit them as soon as a piece is full."""

@@ -8,7 +8,7 @@ Memory per tuple: code 8 and a copy of it, match flag 1, page 8, the row; and it
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from semistream.budget.rowsizes import Widths
 from semistream.joins import lookup_kernels as kernels
+from semistream.joins.kernels import UNMATCHABLE
 from semistream.joins.window import Window
 from semistream.relation.pageindex import PageIndex
 
@@ -47,12 +48,18 @@ class LookUpWindow(Window):
         """How many tuples wait."""
         return self._count
 
-    def insert(self, batch: pa.RecordBatch, codes: NDArray[np.int64]) -> None:
-        """Let tuples in; there must be room."""
+    def insert(
+        self,
+        batch: pa.RecordBatch,
+        codes: NDArray[np.int64],
+        unmatchable: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Let tuples in; there must be room. Some may be `unmatchable`."""
         end = self._count + len(codes)
         self._rows.put(np.arange(self._count, end), batch.columns)
         self._codes[self._count : end] = codes
-        self.matched[self._count : end] = 0
+        flags = 0 if unmatchable is None else UNMATCHABLE * unmatchable
+        self.matched[self._count : end] = flags
         self._count = end
 
     def clear(self) -> None:
@@ -60,15 +67,31 @@ class LookUpWindow(Window):
         self._rows.drop(np.arange(self._count))
         self._count = 0
 
-    def requests(self, index: PageIndex) -> Iterator[Requests]:
-        """Yield all tuples as requests, sorted by page; some at a time if they are too many."""
-        codes = np.ascontiguousarray(self._codes[: self._count])
+    def begin(self, first: int, last: int) -> None:
+        """Forget which of the tuples at slots ``first … last - 1`` have matched."""
+        self.matched[first:last] &= UNMATCHABLE
+
+    def matchable(self, first: int, last: int) -> NDArray[np.int32]:
+        """Return the slots among ``first … last - 1`` whose tuples can match."""
+        can = self.matched[first:last] & UNMATCHABLE == 0
+        return first + np.flatnonzero(can).astype(np.int32)
+
+    def requests(
+        self, index: PageIndex, slots: NDArray[np.int32] | None = None
+    ) -> Iterator[Requests]:
+        """Yield tuples as requests, sorted by page: all, or those at some slots, which ascend.
+
+        Some at a time, if they are too many.
+        """
+        which = slice(self._count) if slots is None else slots
+        codes = np.ascontiguousarray(self._codes[which])
         pages = index.pages(codes)
         position = np.array([0, -1])
         while position[0] < len(codes):
             about = (codes, pages, index.first_codes, index.ends, position)
             count = kernels.expand_requests(*about, *self._scratch[:2])
-            yield self._sorted(codes, index.page_count, int(count))
+            found = self._sorted(codes, index.page_count, int(count))
+            yield found if slots is None else replace(found, slots=slots[found.slots])
 
     def _sorted(self, codes: NDArray[np.int64], page_count: int, count: int) -> Requests:
         slots, pages, order, other = self._scratch[:, :count]

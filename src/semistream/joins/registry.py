@@ -16,6 +16,7 @@ from semistream.joins.lookupjoin import LookUpJoin
 from semistream.joins.meshjoin import MeshJoin
 from semistream.joins.offline import OfflineJoin
 from semistream.joins.opened import Opened
+from semistream.joins.orderedlookup import OrderedLookUpJoin
 from semistream.joins.resident import ResidentJoin
 from semistream.joins.rmeshjoin import RMeshJoin
 from semistream.joins.scanjoin import ScanJoin
@@ -58,7 +59,8 @@ def _algorithm(
 
 
 def _look_ups(task: JoinTask) -> StreamJoin:
-    return LookUpJoin(task, RULES["lookup"])
+    kind = OrderedLookUpJoin if task.spec.in_order else LookUpJoin
+    return kind(task, RULES["lookup"])
 
 
 _scan = partial(_algorithm, ScanJoin, "scan")

@@ -13,7 +13,7 @@ they enter the window or leave. A row that is wider than that is a slice of its 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -76,6 +76,7 @@ class Tuples:
     batch: pa.RecordBatch
     codes: NDArray[np.int64]
     positions: NDArray[np.int64] | None = None  # ascending
+    unmatchable: NDArray[np.bool_] | None = None  # which cannot match, where these are among them
 
     def __len__(self) -> int:
         """How many rows there are."""
@@ -84,6 +85,11 @@ class Tuples:
     def split(self, count: int) -> tuple["Tuples", "Tuples"]:
         """Return the first `count` rows and the rest."""
         batch, codes, positions = self.batch, self.codes, self.positions
+        if self.unmatchable is not None:
+            return (
+                Tuples(batch[:count], codes[:count], None, self.unmatchable[:count]),
+                Tuples(batch[count:], codes[count:], None, self.unmatchable[count:]),
+            )
         if positions is None:
             return Tuples(batch[:count], codes[:count]), Tuples(batch[count:], codes[count:])
         return (
@@ -199,6 +205,7 @@ class StreamBuffer:
         """Begin with nothing read."""
         self.limit_bytes = limit_bytes  # for what is made of a slice
         self.is_exhausted = False  # whether the source has ended
+        self.lets_all_in = False  # whether rows that cannot match are handed out with the others
         self.row_count = 0  # rows read
         self.null_key_rows = 0  # of these, rows without a key
         self.unmatchable_rows = 0  # of these, rows that cannot match
@@ -262,12 +269,12 @@ class StreamBuffer:
         assert self._waiting is None
         self._waiting = tuples if len(tuples) else None
 
-    def take_codes(self, count: int) -> NDArray[np.int64]:
-        """Take the first `count` waiting tuples, whose rows have been looked at; return codes."""
+    def take_waiting(self, count: int) -> Tuples:
+        """Take the first `count` waiting tuples, whose rows have been looked at."""
         assert self._waiting is not None
         taken, rest = self._waiting.split(count)
         self._waiting = rest if len(rest) else None
-        return taken.codes
+        return taken
 
     @property
     def must_collect(self) -> bool:
@@ -324,6 +331,9 @@ class StreamBuffer:
             self.null_key_rows += count_null_keys([tuples.batch.column(i) for i in self._key])
         unmatchable = len(matchable) - int(np.count_nonzero(matchable))
         self.unmatchable_rows += unmatchable
+        if unmatchable and self.lets_all_in:
+            self._arrived = replace(tuples, unmatchable=~matchable)
+            return
         if unmatchable and self._keeps_unmatchable:
             self._unmatchable.append(tuples.only(~matchable))
             self._unmatchable_count += unmatchable

@@ -10,7 +10,8 @@ import pytest
 
 import semistream as ss
 from semistream.cli.main import main
-from semistream.errors import OptionError
+from semistream.cost.options import IN_ORDER_S
+from semistream.errors import BudgetError, OptionError
 
 SAMPLE = pa.table({"k": np.arange(2_000) % 900, "q": np.arange(2_000)})
 
@@ -33,17 +34,22 @@ def test_each_option_has_its_cost(relation: ss.Relation) -> None:
     assert condition.tuples_per_s < plain.tuples_per_s
     expected = 1 / (1 / condition.tuples_per_s + 25e-9)
     assert cost.tuples_per_s == pytest.approx(expected)
+    with pytest.raises(BudgetError) as refused:
+        relation.explain(**asked | {"memory": 1})
+    asked["memory"] = refused.value.least_bytes  # of the algorithm that needs least
     tiny = relation.explain(**asked, ordered="stream")
     assert "this budget is too small" in str(tiny)
     assert tiny.options[0].tuples_per_s == 0
     asked["memory"] = 600_000
     plain = relation.explain(**asked)
     ordered = relation.explain(**asked, ordered="stream")
-    # Look-ups in the memory that the waiting rows leave, and 60 ns for each row.
+    # Look-ups in about the memory that the results leave, and what each of these costs.
     waiting = ordered.options[0].memory_bytes
+    assert 0.05 * 600_000 < waiting < 0.3 * 600_000
     less = relation.explain(memory=600_000 - waiting, sample=SAMPLE, columns=["v"])
     look_ups = next(r.tuples_per_s for r in less.ranking if r.algorithm == "lookup")
-    assert ordered.options[0].tuples_per_s == pytest.approx(1 / (1 / look_ups + 60e-9))
+    expected = 1 / (1 / look_ups + IN_ORDER_S)
+    assert ordered.options[0].tuples_per_s == pytest.approx(expected, rel=0.1)
     assert "wait for their turn" in str(ordered)
     rate = 4 * plain.tuples_per_s
     both = relation.explain(**asked, rate=rate, shed="keep-rare")

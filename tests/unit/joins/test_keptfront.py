@@ -32,6 +32,7 @@ class MicroBatches:
     front_bytes: int = FRONT_BYTES
     budget_bytes: int = 90_000
     saved: Saved | None = None
+    ordered: str | None = None
 
     def __post_init__(self) -> None:
         self.history = History()
@@ -40,7 +41,8 @@ class MicroBatches:
         spec = JoinOptions(how=self.how, **options).spec(self.relation, batch.schema)
         front = KeptFront(self.front_bytes, self.saved)
         about = (self.relation, spec, self.budget_bytes)
-        operator = make_join(self.algorithm, *about, front=front, history=self.history)
+        options = {"front": front, "history": self.history, "ordered": self.ordered}
+        operator = make_join(self.algorithm, *about, **options)
         joined = pa.Table.from_batches(operator.join([batch]), spec.output_schema)
         front.end_stream()
         saved = front.saved
@@ -109,6 +111,23 @@ def test_micro_batches_agree_with_the_oracles(
     if algorithm != "auto":  # which may take one without a front stage for so few rows
         assert hits > 500
         assert warm > 10
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_hits_wait_for_their_turn(kind: str, tmp_path: pytest.TempPathFactory) -> None:
+    table = TABLES[kind](3_000)
+    relation = ss.build_relation(table, tmp_path, key="k", partitions=1, page_size=2_000)
+    hits = 0
+    for how in ("left", "inner", "anti", "semi"):
+        batches = MicroBatches(relation, how=how, ordered="stream")
+        for seed in range(3):
+            batch = stream(table, seed)
+            joined, counted = batches.join(batch)
+            expected = pa.Table.from_batches([batch])
+            assert same_rows(joined, duckdb_join(expected, table, on="k", how=how))
+            assert (np.diff(joined["q"].to_numpy()) >= 0).all()
+            hits += counted.front_hits
+    assert hits > 500
 
 
 def test_a_cache_continues_where_the_last_one_ended(tmp_path: pytest.TempPathFactory) -> None:

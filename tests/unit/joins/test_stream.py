@@ -28,7 +28,7 @@ def rows_of(stream: StreamBuffer, most: int) -> Iterator[tuple[int, bool]]:
             stream.let_wait(stream.take_arrived())
         while stream.has_waiting:
             some = stream.waiting_rows(most)
-            assert some.num_rows == len(stream.take_codes(some.num_rows))
+            assert some.num_rows == len(stream.take_waiting(some.num_rows))
             yield from ((n, True) for n in some.column("n").to_pylist())
         for tuples in stream.take_unmatchable():
             yield from ((n, False) for n in tuples.rows(1 << 20, 1 << 40).column("n").to_pylist())
