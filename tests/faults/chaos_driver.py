@@ -37,11 +37,11 @@ class Slowly:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
         assert task is not None
-        run, attempt = task.getLocalProperty("spark.jobGroup.id"), task.attemptNumber()
+        run, attempt = task.getLocalProperty("spark.jobGroup.id"), task.taskAttemptId()
         name = f"{run}-{task.stageId()}-{task.partitionId()}-{attempt}"
         note = self.attempts / f"{name}.{RUNNING}"
         note.write_text(str(os.getpid()))
-        is_straggler = attempt == 0 and task.partitionId() % 2 == 1
+        is_straggler = task.attemptNumber() == 0 and task.partitionId() % 2 == 1
         for batch in batches:
             half = batch.num_rows // 2
             yield batch.slice(0, half)
