@@ -90,6 +90,9 @@ class Round:
         finally:
             self.done.set()
             keeper.join()
+            self._count_attempts()
+
+    def _count_attempts(self) -> None:
         attempts = [path.stem for path in (self.folder / "attempts").iterdir()]
         tasks = {name.rpartition("-")[0] for name in attempts}
         self.did["task run again"] = len(attempts) - len(tasks)
@@ -152,19 +155,21 @@ class Round:
             time.sleep(self.rng.uniform(0.3, 1.0))
             notes = sorted((self.folder / "attempts").glob(f"*.{RUNNING}"))
             for note in self.rng.sample(notes, len(notes)):
-                if self._kill_worker(note):
+                if self._kill_worker(note, process.pid):
                     killed += 1
                     break
         self.did[what] += killed
         return killed
 
-    def _kill_worker(self, note: Path) -> bool:
+    def _kill_worker(self, note: Path, driver_pid: int) -> bool:
         """SIGKILL to the process of a task, or to its executor; return whether it still ran."""
         try:
             worker = psutil.Process(int(note.read_text() or "0"))
             above = worker.parents()
         except (FileNotFoundError, psutil.NoSuchProcess):
             return False  # it has just ended, or is from an earlier run
+        if driver_pid not in {each.pid for each in above}:
+            return False  # another process has the number by now
         if self.master == CLUSTER:
             executors = [each for each in above if _is_executor(each)]
             if not executors:
