@@ -178,7 +178,7 @@ def main(folder: Path, seed: int, has_mounts: bool) -> None:
     spark = session(folder, "local[2]")
     rng, found = random.Random(seed), {}
     for fault in FAULTS:
-        said = f"{SKIPPED}no small disk can be made here"
+        said = f"{SKIPPED}this user may not mount one"
         if has_mounts or fault not in NEED_MOUNTS:
             said = fault(Query(spark, folder / fault.__name__, rng))
         found[fault.__name__] = said
