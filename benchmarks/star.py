@@ -104,10 +104,12 @@ JOINS: dict[str, Callable[[Case, DataFrame, Relations], DataFrame]] = {
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
-    scale = 10 if parser.parse_args().quick else 1
+    parser.add_argument("--case", choices=[case.name for case in CASES], help="only this one")
+    asked = parser.parse_args()
+    scale = 10 if asked.quick else 1
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as name:
         spark = local_session("semistream-bench", Path(name), memory="2g")
-        for case in CASES:
+        for case in (each for each in CASES if asked.case in (None, each.name)):
             measure(case, spark, Path(name) / case.name, scale)
         spark.stop()
 

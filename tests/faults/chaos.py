@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +32,14 @@ import pyarrow.parquet as pq
 
 import semistream as ss
 from tests.faults import query_faults
+from tests.faults.chaos_driver import RUNNING
 
 KEYS, ROWS = 5_000, 2_000
+LOCAL = "local[2,4]"  # a task may fail three times
+CLUSTER = "local-cluster[2,1,512]"  # executors are processes, slow tasks run a second time
 DRIVER = Path(__file__).parent / "chaos_driver.py"
 PATIENCE_S = 300
+GRACE_S = 5  # of a prune: more than a task takes from choosing a snapshot to pinning it
 Version = dict[int, str]  # what the relation has, by key
 
 
@@ -45,14 +50,15 @@ class Round:
     folder: Path
     rng: random.Random
     files: int
-    master: str = "local[2,4]"  # a task may fail three times
+    master: str = LOCAL
     versions: list[Version] = field(default_factory=list)  # of the relation, in order
-    did: list[str] = field(default_factory=list)  # the faults, for the report
+    did: Counter[str] = field(default_factory=Counter)  # the faults, for the report
     done: threading.Event = field(default_factory=threading.Event)
 
     def prepare(self) -> None:
         """Write the stream, and the first version of the relation."""
         (self.folder / "in").mkdir(parents=True)
+        (self.folder / "attempts").mkdir()
         for number in range(self.files):
             keys = np.random.default_rng([self.rng.randrange(1 << 30), number])
             k = keys.integers(0, KEYS + 500, ROWS)
@@ -60,8 +66,8 @@ class Round:
             pq.write_table(pa.table({"k": k, "q": np.arange(ROWS) + number * ROWS}), path)
             os.utime(path, (1_700_000_000 + number,) * 2)  # Spark takes the oldest file first
         first = dict.fromkeys(range(KEYS), "v0")
-        table = pa.table({"k": list(first), "v": list(first.values())})
-        ss.build_relation(table, self.folder / "r", key="k", partitions=2, page_size=4096)
+        place = self.folder / "r"
+        ss.build_relation(_table(first), place, key="k", partitions=2, page_size=4096)
         self.versions.append(first)
 
     def run(self, kills: int, worker_kills: int) -> None:
@@ -84,6 +90,12 @@ class Round:
         finally:
             self.done.set()
             keeper.join()
+            self._count_attempts()
+
+    def _count_attempts(self) -> None:
+        attempts = [path.stem for path in (self.folder / "attempts").iterdir()]
+        tasks = {name.rpartition("-")[0] for name in attempts}
+        self.did["task run again"] = len(attempts) - len(tasks)
 
     def _start(self) -> subprocess.Popen[bytes]:
         (self.folder / "started").unlink(missing_ok=True)
@@ -130,26 +142,42 @@ class Round:
         if when == "later":  # so that there is progress, however slow the machine is
             self._wait_for_a_micro_batch(process)
         time.sleep(self.rng.uniform(0.2, 5.0))
-        self.did.append("driver killed" if process.poll() is None else "driver had ended")
+        self.did["driver killed" if process.poll() is None else "driver had ended"] += 1
         _kill_group(process.pid)
         process.wait()
 
     def _kill_workers(self, process: subprocess.Popen[bytes], count: int) -> int:
-        """SIGKILL to Python workers, or to executors, while tasks run; return how many."""
+        """SIGKILL to Python workers, or to their executors, while tasks run; return how many."""
         self._wait_until_started(process)
-        what = "CoarseGrainedExecutorBackend" if "cluster" in self.master else "pyspark.daemon"
+        what = "executor killed" if self.master == CLUSTER else "Python worker killed"
         killed, deadline = 0, time.monotonic() + PATIENCE_S
         while killed < count and process.poll() is None and time.monotonic() < deadline:
             time.sleep(self.rng.uniform(0.3, 1.0))
-            found = _processes(process.pid, what)
-            if what == "pyspark.daemon":  # its children are the workers
-                found = [child for daemon in found for child in _children(daemon)]
-            if found:
-                with suppress(psutil.NoSuchProcess):
-                    self.rng.choice(found).kill()
+            notes = sorted((self.folder / "attempts").glob(f"*.{RUNNING}"))
+            for note in self.rng.sample(notes, len(notes)):
+                if self._kill_worker(note, process.pid):
                     killed += 1
-        self.did += [f"{what.rpartition('.')[2]}'s process killed"] * killed
+                    break
+        self.did[what] += killed
         return killed
+
+    def _kill_worker(self, note: Path, driver_pid: int) -> bool:
+        """SIGKILL to the process of a task, or to its executor; return whether it still ran."""
+        try:
+            worker = psutil.Process(int(note.read_text() or "0"))
+            above = worker.parents()
+        except (FileNotFoundError, psutil.NoSuchProcess):
+            return False  # it has just ended, or is from an earlier run
+        if driver_pid not in {each.pid for each in above}:
+            return False  # another process has the number by now
+        if self.master == CLUSTER:
+            executors = [each for each in above if _is_executor(each)]
+            if not executors:
+                return False
+            worker = executors[0]
+        with suppress(psutil.NoSuchProcess):
+            worker.kill()
+        return note.exists()
 
     def _change_relation(self) -> None:
         """Change the relation again and again, compact it, and prune what nobody reads."""
@@ -161,12 +189,15 @@ class Round:
             changed = pa.table({"k": list(keys), "v": [f"v{number}"] * len(keys)})
             self.versions.append(self.versions[-1] | dict.fromkeys(keys, f"v{number}"))
             relation = relation.upsert(changed)
-            what = rng.choice(["nothing", "compact", "prune"])
+            what = rng.choice(["nothing", "compact", "refresh", "prune", "prune"])
             if what == "compact":
                 relation = relation.compact()
+            elif what == "refresh":
+                relation = relation.refresh(_table(self.versions[-1]))
             elif what == "prune":
-                relation.prune(keep=1, grace=90)
-        self.did.append(f"{number} versions of the relation")
+                self.did["snapshot pruned"] += len(relation.prune(keep=1, grace=GRACE_S).removed)
+            self.did[what] += what in ("compact", "refresh")
+        self.did["upsert"] += number
 
     def check(self) -> None:
         """Compare the sink with the oracle."""
@@ -190,6 +221,10 @@ class Round:
         return committed(self.folder / "out")
 
 
+def _table(version: Version) -> pa.Table:
+    return pa.table({"k": list(version), "v": list(version.values())})
+
+
 def committed(sink: Path) -> list[Path]:
     """Return the files that a sink of Spark has committed."""
     logs = [path for path in (sink / "_spark_metadata").iterdir() if path.stem.isdigit()]
@@ -202,33 +237,21 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _processes(pid: int, what: str) -> list[psutil.Process]:
-    """Return the processes below one whose command has a word."""
-    found = []
-    with suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                if any(what in word for word in child.cmdline()):
-                    found.append(child)
-    if what == "pyspark.daemon":  # workers have the same command: the daemon is the one above
-        pids = {each.pid for each in found}
-        found = [each for each in found if each.ppid() not in pids]
-    return found
+def _is_executor(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
+    return False
 
 
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        return process.children()
-    return []
-
-
-def one_round(folder: Path, seed: int, *, files: int, kills: int, workers: int, master: str) -> str:
+def one_round(
+    folder: Path, seed: int, *, files: int, kills: int, workers: int, master: str
+) -> Counter[str]:
     """Run a round and check it; return what was done."""
     one = Round(folder, random.Random(seed), files, master)
     one.prepare()
     one.run(kills, workers)
     one.check()
-    return ", ".join(one.did)
+    return +one.did  # without what did not happen
 
 
 def main() -> int:
@@ -237,20 +260,22 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=int, default=20, help="of the driver, in the first round")
+    parser.add_argument("--master", choices=[LOCAL, CLUSTER], help="default: one, then the other")
     asked = parser.parse_args()
     end, rng, kills = time.monotonic() + 60 * asked.minutes, random.Random(asked.seed), asked.kills
     number = 0
     while number == 0 or time.monotonic() < end:
-        masters = ("local[2,4]", "local-cluster[2,1,512]")
-        master, seed = masters[number % 2], rng.randrange(1 << 30)
+        master, seed = asked.master or (LOCAL, CLUSTER)[number % 2], rng.randrange(1 << 30)
         with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
             about = {"files": 4 + kills, "kills": kills, "workers": 3, "master": master}
             started = time.monotonic()
             did = one_round(Path(folder), seed, **about)
-            print(f"round {number} on {master}, {time.monotonic() - started:.0f} s: {did}: exact")
+            took = f"round {number} on {master}, {time.monotonic() - started:.0f} s"
+            said = ", ".join(f"{count} x {what}" for what, count in did.items())
+            print(f"{took}: {said}: exact", flush=True)
         with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
             for name, said in query_faults.run_all(Path(folder), seed).items():
-                print(f"{name}: {said}")
+                print(f"{name}: {said}", flush=True)
         number, kills = number + 1, 5
     return 0
 

@@ -1,15 +1,19 @@
 """Run as a program: faults of disks and files in a running query; prints what came of each as JSON.
 
-Each lets a query fail with a clear error, repairs what is broken, starts the query again from its
-checkpoint, and compares the sink with DuckDB's join.
+A fault lets a query fail with a clear error, repairs what is broken, and starts the query again
+from its checkpoint; or the query must go on all the same. Then the sink is compared with DuckDB's
+join. The program has mounts of its own, so that a small disk, or shared memory that is full, is
+nobody else's.
 """
 
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -18,16 +22,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 import semistream as ss
 from tests.faults.chaos_driver import session
 
-ROWS = 20_000
+ROWS, FILES = 20_000, 5
 PATIENCE_S = 300
+SHARED_MEMORY = "/dev/shm"
+SKIPPED = "skipped: "  # how the answer of a fault begins that cannot be had here
 
 
 class Query:
-    """A folder of files, a relation, and a query from one through the other to a sink."""
+    """A folder that files arrive in, a relation, and a query through it to a sink."""
 
     def __init__(self, spark: SparkSession, folder: Path, rng: random.Random) -> None:
         self.spark, self.folder, self.rng = spark, folder, rng
@@ -37,39 +44,51 @@ class Query:
         self.table = pa.table({"k": range(3_000), "v": [f"{i:040d}" for i in range(3_000)]})
         keys = pa.array(random_keys.integers(0, 3_300, ROWS))
         self.stream = pa.table({"k": keys, "q": range(ROWS)})
-        for number in range(2):
-            half = self.stream.slice(number * ROWS // 2, ROWS // 2)
-            pq.write_table(half, folder / "in" / f"{number}.parquet")
+        self.arrived = 0  # files
         self.build()
 
     def build(self) -> ss.Relation:
         return ss.build_relation(self.table, self.folder / "r", key="k", partitions=2)
 
-    def run(self) -> str:
-        """Run it to its end; return the error, or nothing."""
+    def arrive(self) -> None:
+        """Let the next file arrive, whole at once."""
+        part = self.stream.slice(self.arrived * ROWS // FILES, ROWS // FILES)
+        written = self.folder / f"{self.arrived}.parquet"
+        pq.write_table(part, written)
+        written.rename(self.folder / "in" / written.name)
+        self.arrived += 1
+
+    def start(self, **options: str) -> StreamingQuery:
         reader = self.spark.readStream.schema("k long, q long").option("maxFilesPerTrigger", 1)
-        joined = ss.enrich(reader.parquet(str(self.folder / "in")), str(self.folder / "r"), on="k")
+        stream = reader.parquet(str(self.folder / "in"))
+        joined = ss.enrich(stream, str(self.folder / "r"), on="k", **options)  # type: ignore[arg-type]
         writer = joined.writeStream.format("parquet").option("path", str(self.folder / "out"))
-        writer = writer.option("checkpointLocation", str(self.folder / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+
+    def run(self) -> str:
+        """Let all files arrive, and run it until they are read; return the error, or nothing."""
+        while self.arrived < FILES:
+            self.arrive()
+        query = self.start()
         try:
-            assert query.awaitTermination(PATIENCE_S), "it takes too long"
+            query.processAllAvailable()
         except PySparkException as error:
             return str(error)
+        finally:
+            query.stop()
         return ""
 
-    def is_exact(self) -> bool:
+    def check(self) -> None:
         stream, table = self.stream, self.table  # noqa: F841
         written = self.spark.read.parquet(str(self.folder / "out")).toArrow()  # noqa: F841
         columns = "SELECT k, q, v FROM"
-        expected = f"{columns} stream LEFT JOIN table USING (k)".replace(" table ", ' "table" ')
+        expected = f'{columns} stream LEFT JOIN "table" USING (k)'
         for a, b in ((expected, f"{columns} written"), (f"{columns} written", expected)):
-            if duckdb.sql(f"SELECT count(*) FROM (({a}) EXCEPT ALL ({b}))").fetchall() != [(0,)]:
-                return False
-        return True
+            differing = duckdb.sql(f"SELECT * FROM (({a}) EXCEPT ALL ({b}))").fetchall()
+            assert not differing, f"the sink is wrong: {len(differing)} rows, {differing[:3]}"
 
 
-def a_damaged_page(query: Query) -> dict[str, object]:
+def a_damaged_page(query: Query) -> str:
     """A bit of a page of R is wrong: the query stops, `verify` names the page, a build repairs."""
     files = [
         p for p in (query.folder / "r").rglob("*") if p.is_file() and p.stat().st_size > 60_000
@@ -79,43 +98,90 @@ def a_damaged_page(query: Query) -> dict[str, object]:
     content[query.rng.randrange(len(content) // 4, len(content) // 2)] ^= 16
     damaged.write_bytes(content)
     error = query.run()
+    assert "CorruptRelationError" in error, f"the query did not stop for it: {error!r}"
     problems = [str(each) for each in ss.Relation.open(query.folder / "r").verify().problems]
+    assert any(damaged.name in each for each in problems), f"verify says {problems}"
     query.build()
     after = query.run()
-    return {
-        "error": error.partition("\n")[0],
-        "named": any(damaged.name in each for each in problems),
-        "problems": problems,
-        "after": after,
-        "exact": not after and query.is_exact(),
-    }
+    assert not after, f"it did not go on: {after}"
+    query.check()
+    return f"stopped with “{error.partition(chr(10))[0]}”, then exact"
 
 
-def a_full_disk(query: Query) -> dict[str, object]:
+def a_full_disk(query: Query) -> str:
     """The disk of the sink is full in the middle; later it has room again."""
     sink = str(query.folder / "out")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", sink]
-    made = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if made.returncode:
-        return {"skipped": f"no small disk can be made here: {made.stderr.strip()}"}
+    _mount(sink, "size=120k")
+    error = query.run()
+    assert "No space left" in error, f"the query did not stop for it: {error!r}"
+    _mount(sink, "remount,size=64m")
+    after = query.run()
+    assert not after, f"it did not go on: {after}"
+    query.check()
+    return f"stopped with “{error.partition(chr(10))[0]}”, then exact"
+
+
+def a_warm_folder_that_cannot_be_written(query: Query) -> str:
+    """Shared memory is full, then read-only, while the query keeps its warm files there."""
+    _mount(SHARED_MEMORY, "size=8m")
+    running = query.start(algorithm="lookup", routing="shuffle", memory="4MB")
+    kept = []  # the warm files after each micro-batch
     try:
-        error = query.run()
-        subprocess.run(["mount", "-o", "remount,size=64m", sink], check=True)
-        after = query.run()
-        exact = not after and query.is_exact()
-        return {"error": error.partition("\n")[0], "after": after, "exact": exact}
+        for prepare in (_leave, _leave, _fill, _forbid, _empty):
+            prepare()
+            query.arrive()
+            running.processAllAvailable()
+            kept.append({path.name for path in Path(SHARED_MEMORY).glob("*/*/*.warm")})
     finally:
-        subprocess.run(["umount", sink], check=True)
+        running.stop()
+    first, second, full, forbidden, last = kept
+    assert first, "no warm file was kept"
+    assert first != second, "warm files are not replaced"
+    assert second == full == forbidden, f"written where nothing can be: {kept}"
+    assert last != forbidden, "it does not go on when there is room"
+    query.check()
+    return "the query went on, exact"
 
 
-FAULTS: list[Callable[[Query], dict[str, object]]] = [a_damaged_page, a_full_disk]
+def _leave() -> None:
+    pass
 
 
-def main(folder: Path, seed: int) -> None:
+def _fill() -> None:
+    with suppress(OSError), Path(SHARED_MEMORY, "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def _forbid() -> None:
+    _mount(SHARED_MEMORY, "remount,ro")
+
+
+def _empty() -> None:
+    _mount(SHARED_MEMORY, "remount,rw")
+    Path(SHARED_MEMORY, "filler").unlink()
+
+
+def _mount(place: str, options: str) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], check=True)
+
+
+FAULTS: list[Callable[[Query], str]] = [
+    a_damaged_page,
+    a_full_disk,
+    a_warm_folder_that_cannot_be_written,
+]
+NEED_MOUNTS = FAULTS[1:]
+
+
+def main(folder: Path, seed: int, has_mounts: bool) -> None:
     spark = session(folder, "local[2]")
     rng, found = random.Random(seed), {}
     for fault in FAULTS:
-        found[fault.__name__] = fault(Query(spark, folder / fault.__name__, rng))
+        said = f"{SKIPPED}this user may not mount one"
+        if has_mounts or fault not in NEED_MOUNTS:
+            said = fault(Query(spark, folder / fault.__name__, rng))
+        found[fault.__name__] = said
     spark.stop()
     print(json.dumps(found))
 
@@ -129,9 +195,10 @@ def environment() -> dict[str, str]:
 
 def run_all(folder: Path, seed: int) -> dict[str, str]:
     """Run all faults in a process of their own; return what to say of each, or raise."""
-    command = [sys.executable, "-m", "tests.faults.query_faults", str(folder), str(seed)]
+    own = _own_mounts()
+    program = [sys.executable, "-m", "tests.faults.query_faults"]
     done = subprocess.run(
-        command,
+        [*own, *program, str(folder), str(seed), *(["mounts"] if own else [])],
         capture_output=True,
         text=True,
         env=environment(),
@@ -139,19 +206,19 @@ def run_all(folder: Path, seed: int) -> dict[str, str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    return {name: _judged(name, result) for name, result in found.items()}
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-def _judged(name: str, result: dict[str, object]) -> str:
-    if "skipped" in result:
-        return f"skipped: {result['skipped']}"
-    assert result["error"], f"{name}: the query did not stop"
-    assert result.get("named", True), f"{name}: verify does not name it: {result['problems']}"
-    assert not result["after"], f"{name}: it did not go on: {result['after']}"
-    assert result["exact"], f"{name}: the sink is wrong"
-    return f"stopped with “{result['error']}”, then exact"
+def _own_mounts() -> list[str]:
+    """Return what gives a program mounts of its own; nothing where that is not allowed."""
+    command = ["unshare", *(["--user", "--map-root-user"] if os.geteuid() else []), "--mount"]
+    if shutil.which("unshare") is None or shutil.which("mount") is None:
+        return []
+    mount = ["mount", "-t", "tmpfs", "tmpfs", SHARED_MEMORY]
+    tried = subprocess.run([*command, *mount], capture_output=True, check=False)
+    return [] if tried.returncode else command
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), "mounts" in sys.argv)

@@ -1103,5 +1103,19 @@ MUTANTS = (
         "if each[0] is not None",
         ("tests/unit/pipeline/test_model.py",),
     ),
+    Mutant(
+        "lab: processes outlive a command that is killed",
+        "cli/children.py",
+        "        os._exit(1)\n",
+        "        return\n",
+        ("tests/unit/cli/test_children.py",),
+    ),
+    Mutant(
+        "lab: SIGTERM leaves files behind",
+        "cli/children.py",
+        "        with _sigterm_raises():\n            yield\n",
+        "        yield\n",
+        ("tests/unit/cli/test_children.py",),
+    ),
     *PIPELINES,
 )

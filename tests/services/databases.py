@@ -8,6 +8,7 @@ which the tests search for wherever it must not appear.
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 import time
 import zipfile
@@ -41,61 +42,73 @@ class Server:
     """A server that runs."""
 
     url: str  # without a password
+    port: int
+    process: subprocess.Popen[bytes]
 
 
 @contextmanager
-def postgresql(folder: Path) -> Iterator[Server]:
-    """Run PostgreSQL until the block ends."""
+def postgresql(folder: Path, port: int | None = None) -> Iterator[Server]:
+    """Run PostgreSQL until the block ends, with the data that are in the folder, if any are."""
     programs = _postgresql_programs()
-    data, log, port = folder / "data", folder / "postgresql.log", free_port()
-    password = folder / "password"
-    password.write_text(PASSWORD)
-    _run(
-        *_not_as_root(),
-        programs / "initdb",
-        *("-D", data, "-U", USER, "-A", "scram-sha-256", "--pwfile", password),
-        *("-E", "UTF8", "--locale-provider", "libc", "--locale", "C.UTF-8", "--no-sync"),
-    )
-    password.unlink()
+    data, log, port = folder / "data", folder / "postgresql.log", port or free_port()
+    if not data.exists():
+        password = folder / "password"
+        password.write_text(PASSWORD)
+        _run(
+            *_not_as_root(),
+            programs / "initdb",
+            *("-D", data, "-U", USER, "-A", "scram-sha-256", "--pwfile", password),
+            *("-E", "UTF8", "--locale-provider", "libc", "--locale", "C.UTF-8", "--no-sync"),
+        )
+        password.unlink()
     settings = ("fsync=off", f"port={port}", "listen_addresses=127.0.0.1")
     settings += ("unix_socket_directories=", "shared_buffers=32MB")
     options = [word for setting in settings for word in ("-c", setting)]
     command = [*_not_as_root(), programs / "postgres", "-D", data, *options]
     with service(list(map(str, command)), log, environment()) as process:
         wait_until_listening(process, port, log)
-        yield Server(f"postgresql://{USER}@127.0.0.1:{port}/postgres")
+        yield Server(f"postgresql://{USER}@127.0.0.1:{port}/postgres", port, process)
 
 
 @contextmanager
-def mariadb(folder: Path) -> Iterator[Server]:
-    """Run MariaDB until the block ends."""
+def mariadb(folder: Path, port: int | None = None) -> Iterator[Server]:
+    """Run MariaDB until the block ends, with the data that are in the folder, if any are."""
     base = _mariadb_programs()
-    data, log, port = folder / "data", folder / "mariadb.log", free_port()
+    data, log, port = folder / "data", folder / "mariadb.log", port or free_port()
     common = ["--no-defaults", f"--basedir={base}", f"--datadir={data}"]
     common += [] if os.geteuid() else ["--user=root"]
-    _run(
-        base / "scripts/mariadb-install-db",
-        *common,
-        "--auth-root-authentication-method=normal",
-        "--skip-test-db",
-    )
+    if not data.exists():
+        _run(
+            base / "scripts/mariadb-install-db",
+            *common,
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        )
     first = folder / "first.sql"
     first.write_text(
-        f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;\n"
-        f"CREATE USER {USER}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n"
+        f"CREATE DATABASE IF NOT EXISTS {DATABASE} "
+        "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin;\n"
+        f"CREATE USER IF NOT EXISTS {USER}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n"
         f"GRANT ALL ON *.* TO {USER}@'127.0.0.1';\n"
     )
     settings = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/s"]
     settings += [f"--pid-file={folder}/pid", f"--init-file={first}"]
     settings += ["--skip-ssl", "--skip-name-resolve", "--innodb-doublewrite=0"]
-    settings += ["--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=64M"]
+    # 2: a transaction survives when the server is killed, though not when the power goes.
+    settings += ["--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M"]
     with service(
         list(map(str, [base / "bin/mariadbd", *common, *settings])), log, environment()
     ) as process:
         wait_until_listening(process, port, log)
         _wait_until_serving(port, log)
         first.unlink()
-        yield Server(f"mysql://{USER}@127.0.0.1:{port}/{DATABASE}")
+        yield Server(f"mysql://{USER}@127.0.0.1:{port}/{DATABASE}", port, process)
+
+
+def need_servers() -> None:
+    """Skip the test, or in CI let it fail, if one of the servers cannot be had."""
+    _postgresql_programs()
+    _mariadb_programs()
 
 
 def _wait_until_serving(port: int, log: Path) -> None:

@@ -165,9 +165,11 @@ def test_kafka_to_databases_and_kafka(
         **common,
     }
     path = tmp_path / "pipelines.json"
-    path.write_text(json.dumps([to_databases, to_kafka, to_avro]))
+    started = [to_databases, to_kafka, to_avro, to_databases]
+    path.write_text(json.dumps(started))
     batches = run_with_packages(DRIVER, str(path)).split()
     assert int(batches[0]) > 1
+    assert int(batches[3]) == 0  # the second start goes on from the offsets in the checkpoint
 
     fine = [i for i in range(ROWS) if i % 9 != 4]
     sales = {(i % 60, i / 4, i, name(i)) for i in fine}

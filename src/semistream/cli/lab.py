@@ -1,11 +1,12 @@
 """``semistream lab``: makes the papers' figures and judges their claims."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.managers import SyncManager
 from pathlib import Path
 from queue import Empty, Queue
 from typing import TypeAlias
@@ -22,6 +23,7 @@ from rich.progress import (
 )
 from rich.table import Table as ConsoleTable
 
+from semistream.cli.children import children_end_on_errors, end_with_parent
 from semistream.errors import OptionError, did_you_mean
 from semistream.lab.catalogue import FIGURES
 from semistream.lab.claims import Verdict
@@ -101,10 +103,11 @@ def run_figures(names: Sequence[str], setup: Setup, out: Path, jobs: int = 1) ->
     with (
         tempfile.TemporaryDirectory(prefix="semistream-lab-") as folder,
         Progress(*columns, console=console) as progress,
+        closing(_make([f.name for f in figures], Path(folder), setup, out, jobs)) as made,
     ):
         overall = progress.add_task("all figures", total=len(figures))
         bars: dict[str, TaskID] = {}
-        for news in _make([f.name for f in figures], Path(folder), setup, out, jobs):
+        for news in made:
             if isinstance(news, Result):
                 progress.remove_task(bars.pop(news.name))
                 progress.advance(overall)
@@ -202,15 +205,18 @@ _News: TypeAlias = tuple[str, int, int] | Result  # a figure, its points done an
 
 def _make(
     names: Sequence[str], folder: Path, setup: Setup, out: Path, jobs: int
-) -> Iterator[_News]:
+) -> Generator[_News, None, None]:
     """Make figures in several processes, one per paper; yield progress and results."""
     papers: dict[str, list[str]] = {}
     for name in names:
         papers.setdefault(FIGURES[name].paper, []).append(name)
     context = get_context("spawn")
+    manager = SyncManager(ctx=context)
+    manager.start(end_with_parent)
     with (
-        context.Manager() as manager,
-        ProcessPoolExecutor(max(1, min(jobs, len(papers))), context) as pool,
+        manager,
+        ProcessPoolExecutor(max(1, min(jobs, len(papers))), context, end_with_parent) as pool,
+        children_end_on_errors(),
     ):
         news = manager.Queue()
         work = [
@@ -223,9 +229,8 @@ def _make(
             with suppress(Empty):
                 yield news.get(timeout=0.2)
             for future in work:
-                if future.done() and future.exception() is not None:
-                    pool.shutdown(cancel_futures=True)
-                    future.result()
+                if future.done():
+                    future.result()  # raises what ended it
 
 
 def _make_paper(

@@ -190,7 +190,8 @@ class Pipeline(Part):
 
     def joins(self) -> list[JoinPart | EnrichStar]:
         """Return the steps that join, in their order."""
-        return [s.value for s in self.steps if isinstance(s.value, JoinPart | EnrichStar)]
+        parts = [s.value for s in self.steps if isinstance(s.value, JoinPart | EnrichStar)]
+        return [part for part in parts if isinstance(part, EnrichStar) or part.relation is not None]
 
     def memory_of(self, join: JoinPart | EnrichStar) -> int | str | None:
         """Return the memory of a step: its own, or an equal share of the pipeline's."""

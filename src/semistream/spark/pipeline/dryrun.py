@@ -6,10 +6,13 @@ from io import StringIO
 from pyspark.sql import SparkSession
 
 from semistream.pipeline.model import Pipeline
-from semistream.pipeline.steps import JoinPart
+from semistream.pipeline.steps import EnrichStar, JoinPart
 from semistream.spark.pipeline.hidden import HIDDEN
 from semistream.spark.pipeline.running import Plan, pipeline_session
+from semistream.spark.pipeline.sourcing import read_source
 from semistream.spark.prediction import explain_query
+from semistream.spark.star import plan_star
+from semistream.spark.starplan import StarPlan
 
 
 def dry_run(pipeline: Pipeline, *, spark: SparkSession | None = None) -> str:
@@ -56,6 +59,8 @@ def _joins(plan: Plan, cores: int) -> list[str]:
     found = []
     for number, step in enumerate(plan.pipeline.steps, 1):
         part = step.value
+        if isinstance(part, EnrichStar) and step in plan.steps.streaming():
+            found.append(f"step {number}, {step.kind}\n{_star(plan, number - 1, part)}")
         if not isinstance(part, JoinPart) or part.relation is None or part.memory_per_task:
             continue
         memory = plan.pipeline.memory_of(part)
@@ -64,6 +69,14 @@ def _joins(plan: Plan, cores: int) -> list[str]:
         explained = explain_query(relation, memory=memory, cores=cores, routing=part.routing)
         found.append(f"step {number}, {step.kind} with {part.relation}\n{explained}")
     return found
+
+
+def _star(plan: Plan, before: int, part: EnrichStar) -> StarPlan:
+    """Return how a star would be joined, after the steps before it."""
+    source = read_source(plan.rows.sparkSession, plan.pipeline, plan.secrets)
+    rows = plan.steps.apply(source, plan.pipeline.steps[:before])
+    rows, joins = plan.steps.star_joins(rows, part)
+    return plan_star(rows, joins, **plan.steps.star_memory(part))  # type: ignore[arg-type]
 
 
 def _columns(plan: Plan) -> str:

@@ -145,7 +145,10 @@ class Steps:
         joined = with_reason(joined, column(outcome).isin("missing", "expired"), missed)
         return joined if part.outcome else joined.drop(_OUTCOME)
 
-    def _enrich_star(self, rows: DataFrame, part: EnrichStar) -> DataFrame:
+    def star_joins(
+        self, rows: DataFrame, part: EnrichStar
+    ) -> tuple[DataFrame, list[tuple[Relation, dict[str, Any]]]]:
+        """Return the rows with their keys cast, and the relations of a star with their options."""
         joins = []
         for name, said in part.relations.items():
             relation = self.relation(name)
@@ -154,13 +157,16 @@ class Steps:
                 given = {**said.model_dump(), "condition": as_conditions(said.condition)}
             rows = self._with_key(rows, given["on"], relation)
             joins.append((relation, given))
-        return enrich_star(
-            rows,
-            joins,
-            memory=self.pipeline.memory_of(part),
-            memory_per_task=part.memory_per_task,
-            reason=REASON,
-        )
+        return rows, joins
+
+    def star_memory(self, part: EnrichStar) -> dict[str, int | str | None]:
+        """Return the memory of a star."""
+        memory = self.pipeline.memory_of(part)
+        return {"memory": memory, "memory_per_task": part.memory_per_task}
+
+    def _enrich_star(self, rows: DataFrame, part: EnrichStar) -> DataFrame:
+        rows, joins = self.star_joins(rows, part)
+        return enrich_star(rows, joins, reason=REASON, **self.star_memory(part))  # type: ignore[arg-type]
 
     def _add_columns(self, rows: DataFrame, columns: dict[str, str]) -> DataFrame:
         return add_columns(rows, columns)
