@@ -58,13 +58,15 @@ def test_a_path_with_nothing_there(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_relation(tmp_path: Path) -> None:
     (tmp_path / "some.csv").write_text("a,b\n")
-    with pytest.raises(RelationNotFoundError, match="has no CURRENT file"):
+    with pytest.raises(RelationNotFoundError, match=r"has no CURRENT file.*in another folder"):
         ss.Relation.open(tmp_path)
 
 
 def test_a_file_that_is_no_relation(tmp_path: Path) -> None:
     (tmp_path / "some.csv").write_text("a,b\n")
-    with pytest.raises(RelationNotFoundError):
+    with pytest.raises(
+        RelationNotFoundError, match=r"not a relation but a file\. Build a relation"
+    ):
         ss.Relation.open(tmp_path / "some.csv")
 
 

@@ -146,6 +146,9 @@ def run_explain(
     plot: Path | None,
 ) -> int:
     """Print the throughput that a budget buys, and what a micro-batch takes."""
+    if plot is not None:
+        with needs_extra("charts", "a chart"):
+            import matplotlib  # noqa: F401  # reported here, before the work
     relation = Relation.open(location)
     if device is not None:
         relation = relation.read_by(Reading(EmulatedDevice.named(device)))

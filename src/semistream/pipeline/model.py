@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from semistream.errors import OptionError
+from semistream.errors import OptionError, PipelineError
 from semistream.pipeline.parts import Files, Kafka, Options, ParquetSink, Parse, Part, Sink, Source
 from semistream.pipeline.problems import checked
 from semistream.pipeline.reading import read_file
@@ -29,6 +29,7 @@ from semistream.pipeline.steps import EnrichStar, JoinPart, RelationPlace, Step
 from semistream.units import parse_bytes
 
 AVAILABLE_NOW = "available now"
+_PATTERN = re.compile(r"[*?{\[]")  # a path with one of these names many files
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -198,6 +199,21 @@ class Pipeline(Part):
             return join.memory
         sharing = [j for j in self.joins() if j.memory is None and j.memory_per_task is None]
         return max(1, parse_bytes(self.memory) // len(sharing))
+
+    def check_source(self) -> None:
+        """Raise `PipelineError` if files are to be read where there is nothing.
+
+        Only of a query that runs on this machine: a cluster may have another file system.
+        """
+        is_here = str(self.configuration.get("spark.master", "")).startswith("local")
+        if not is_here or not isinstance(self.source, Files) or _SCHEME.match(self.source.path):
+            return
+        path = Path(self.place(self.source.path))
+        if not _PATTERN.search(str(path)) and not path.exists():
+            raise PipelineError(
+                f"source.path: there is no folder {str(path)!r}; correct it, or make it: the first "
+                "lines of the file that `semistream init` writes say how, for the example"
+            )
 
     def secrets(self) -> Secrets:
         """Return the secrets that the pipeline refers to, checked to be there."""

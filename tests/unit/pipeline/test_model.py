@@ -172,3 +172,18 @@ def test_shed_needs_a_rate() -> None:
     Enrich(relation="r", shed="uniform", rate=10)
     with pytest.raises(ValueError, match="shed needs rate"):
         Enrich(relation="r", shed="uniform")
+
+
+@pytest.mark.parametrize("path", ["sales", "hdfs://shop/sales", "2026-*/sales"])
+def test_a_folder_that_is_not_there(tmp_path: Path, path: str) -> None:
+    """It is reported before Spark starts; what only Spark can know is left to Spark."""
+    file = tmp_path / "pipeline.yml"
+    file.write_text(EXAMPLE.replace("path: sales ", f'path: "{path}" '))
+    pipeline = Pipeline.read(file)
+    if path == "sales":
+        with pytest.raises(PipelineError, match=r"source\.path: there is no folder .*sales'"):
+            pipeline.check_source()
+        (tmp_path / "sales").mkdir()
+    pipeline.check_source()
+    file.write_text(file.read_text().replace("local[2]", "yarn").replace("sales", "elsewhere"))
+    Pipeline.read(file).check_source()
