@@ -154,9 +154,10 @@ def add_compact(commands: Commands) -> None:
     """Add ``semistream compact``."""
     compact = commands.add_parser(
         "compact",
-        help="fold the delta pages of upserts in, also while queries run",
-        description="Writes the partitions that have delta pages anew, as a new snapshot. Queries "
-        "that run go on. If another writer is faster, nothing is changed; run it again.",
+        help="merge the changes of upserts into the other pages, also while queries run",
+        description="Upserts store changed rows on pages of their own. This writes the partitions "
+        "that have such pages again, as a new snapshot. Queries that run go on. If another writer "
+        "is faster, nothing is changed; run it again.",
     )
     compact.add_argument("relation", help=RELATION)
     _add_json(compact, "the result")

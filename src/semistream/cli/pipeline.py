@@ -23,7 +23,7 @@ def add_run(commands: Commands) -> None:
     run.add_argument(
         "--dry-run",
         action="store_true",
-        help="show what would run: each step, what its memory buys, and Spark's plan",
+        help="show what would run: each step, the predicted rate of each join, and Spark's plan",
     )
     run.add_argument(
         "--schema",
@@ -37,7 +37,7 @@ def add_init(commands: Commands) -> None:
     """Add ``semistream init``."""
     init = commands.add_parser(
         "init",
-        help="write a pipeline file for the retail example, with a word on each field",
+        help="write a pipeline file for the retail example, with a comment on each field",
         description="Writes a pipeline file to begin with. Each field has a comment; put your own "
         "files, columns and sink in. A file that exists is not overwritten.",
     )
