@@ -26,7 +26,7 @@ from semistream.pipeline.problems import checked
 from semistream.pipeline.reading import read_file
 from semistream.pipeline.secrets import Secrets
 from semistream.pipeline.steps import EnrichStar, JoinPart, RelationPlace, Step
-from semistream.units import parse_bytes
+from semistream.units import parse_budget, parse_bytes
 
 AVAILABLE_NOW = "available now"
 _PATTERN = re.compile(r"[*?{\[]")  # a path with one of these names many files
@@ -80,7 +80,8 @@ class Pipeline(Part):
     steps: list[Step] = Field(default_factory=list)
     sink: Sink
     memory: int | str = "64MB"
-    """The budget of all joins together; those that name their own are not part of it."""
+    """The budget of all joins together; those that name their own are not part of it. A share such
+    as 5% is for each join, of its own relation."""
     dead_letters: DeadLetters = DeadLetters()
     trigger: str | None = None
     """The time between two micro-batches, such as 10 seconds; available now: take what there is and
@@ -104,7 +105,7 @@ class Pipeline(Part):
     @classmethod
     def _is_size(cls, given: int | str) -> int | str:
         try:
-            parse_bytes(given)
+            parse_budget(given, 1)
         except OptionError as error:
             raise ValueError(str(error)) from None
         return given
@@ -194,9 +195,11 @@ class Pipeline(Part):
         return [s.value for s in self.steps if isinstance(s.value, JoinPart | EnrichStar)]
 
     def memory_of(self, join: JoinPart | EnrichStar) -> int | str | None:
-        """Return the memory of a step: its own, or an equal share of the pipeline's."""
+        """Return the memory of a step: its own, or an equal part of the pipeline's."""
         if join.memory is not None or join.memory_per_task is not None:
             return join.memory
+        if str(self.memory).strip().endswith("%"):
+            return self.memory
         sharing = [j for j in self.joins() if j.memory is None and j.memory_per_task is None]
         return max(1, parse_bytes(self.memory) // len(sharing))
 
