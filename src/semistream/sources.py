@@ -50,6 +50,10 @@ def open_stream(source: Stream) -> tuple[pa.Schema | None, Iterable[pa.RecordBat
 
     A table or reader has a schema. Of any other iterable the first batch is taken to find it.
     """
+    if is_spark_frame(source) and getattr(source, "isStreaming", False):
+        raise OptionError(
+            "a streaming DataFrame of Spark runs as a query: use semistream.enrich(stream, …)"
+        )
     reader = open_reader(source)
     if reader is not None:
         return reader.schema, reader

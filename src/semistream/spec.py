@@ -193,7 +193,7 @@ def _stream_key(
     if not on:
         return ()
     pairs = dict(on) if isinstance(on, Mapping) else {n: n for n in on}
-    by_relation = {names.find(r, relation.schema, "relation"): s for s, r in pairs.items()}
+    by_relation = {_relation_key(relation, s, r, names): s for s, r in pairs.items()}
     if set(by_relation) != set(relation.key) or len(by_relation) != len(pairs):
         raise ColumnError(
             f"the relation's key is ({', '.join(relation.key)}), but on names "
@@ -206,6 +206,19 @@ def _stream_key(
             relation.schema.field(ours).type, stream_schema.field(theirs).type, ours, theirs
         )
     return found
+
+
+def _relation_key(relation: Relation, stream_name: str, name: str, names: _Names) -> str:
+    """Return the relation's own spelling of a name in `on`, or raise `ColumnError`."""
+    if not any(names.fold(n) == names.fold(name) for n in relation.schema.names):
+        hint = did_you_mean(name, relation.key)
+        ours = relation.key[0]
+        raise ColumnError(
+            f"on names {name!r}, which is not in the relation; its key is "
+            f"({', '.join(relation.key)}).{hint} If the stream has the key under another name, "
+            f"map it: on={{{stream_name!r}: {ours!r}}}"
+        )
+    return names.find(name, relation.schema, "relation")
 
 
 def _added_columns(relation: Relation, columns: Columns | None, names: _Names) -> dict[str, str]:
@@ -226,10 +239,10 @@ def _rename_clashes(
     for name, given in added.items():
         out = given + suffix if suffix and names.fold(given) in taken else given
         if names.fold(out) in taken:
+            other = "another suffix" if suffix else f"suffix='_r', which makes it '{out}_r'"
             raise ColumnError(
-                f"column {out!r} would appear twice in the output. Rename the relation's with "
-                f"columns={{{name!r}: 'another_name'}}, leave it out of columns, or pass "
-                "suffix='_r'"
+                f"column {out!r} would appear twice in the output. Pass {other}; or list the "
+                f"columns to add, without it or renamed: columns={{{name!r}: 'another_name', …}}"
             )
         taken.add(names.fold(out))
         renamed.append((name, out))

@@ -8,6 +8,7 @@ from semistream.errors import OptionError
 _FACTORS = {
     "": 1,
     "B": 1,
+    "BYTES": 1,
     "KB": 10**3,
     "MB": 10**6,
     "GB": 10**9,
@@ -56,9 +57,10 @@ def parse_budget(memory: int | str, relation_bytes: int) -> int:
         return max(1, int(float(found[1]) / 100 * relation_bytes))
     try:
         return parse_bytes(memory)
-    except OptionError as error:
+    except OptionError:
         raise OptionError(
-            f"memory must be a size or a share of the relation, such as '64MB' or '5%': {error}"
+            "memory must be a size or a share of the relation, such as '64MB' or '5%'; "
+            f"got {memory!r}"
         ) from None
 
 

@@ -1,6 +1,7 @@
 """`enrich` on batch DataFrames, against Spark's own join."""
 
 import re
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -357,10 +358,15 @@ ARROW_ONLY = {
     "timestamp_s": pa.array([1, None], pa.timestamp("s")),
     "timestamp_ms_zone": pa.array([1, None], pa.timestamp("ms", "Europe/Paris")),
     "timestamp_ns": pa.array([1000, None], pa.timestamp("ns")),
+    "timestamp_ns_cut": pa.array([1999, None], pa.timestamp("ns")),
     "duration_s": pa.array([1, None], pa.duration("s")),
     "fixed_list": pa.array([[1, 2], None], pa.list_(pa.int32(), 2)),
     "large_list": pa.array([[1, 2], None], pa.large_list(pa.int32())),
     "struct": pa.array([{"a": 1}, None], pa.struct([("a", pa.timestamp("ms"))])),
+    "uint8": pa.array([255, None], pa.uint8()),
+    "uint16": pa.array([2**16 - 1, None], pa.uint16()),
+    "uint32": pa.array([2**32 - 1, None], pa.uint32()),
+    "uint64": pa.array([2**64 - 1, None], pa.uint64()),
 }
 
 
@@ -373,14 +379,14 @@ def test_arrow_types_that_spark_has_another_form_of(
     joined = ss.enrich(spark.range(2).toDF("k"), relation, algorithm=algorithm).toArrow()
     joined = joined.sort_by("k")
     for name, values in ARROW_ONLY.items():
-        wanted = values.cast(joined.schema.field(name).type).to_pylist()
+        wanted = values.cast(joined.schema.field(name).type, safe=False).to_pylist()
         assert joined[name].to_pylist() == wanted, name
 
 
 @pytest.mark.parametrize(
     "values",
-    [pa.array([1], pa.uint64()), pa.array([1], pa.decimal256(50, 2)), pa.array([0], pa.date64())],
-    ids=["uint64", "decimal256", "date64"],
+    [pa.array([1], pa.decimal256(50, 2)), pa.array([0], pa.date64())],
+    ids=["decimal256", "date64"],
 )
 def test_an_arrow_type_that_spark_lacks_is_named(
     spark: SparkSession, tmp_path: Path, values: pa.Array
@@ -392,6 +398,37 @@ def test_an_arrow_type_that_spark_lacks_is_named(
         ss.enrich(stream, relation)
     joined = ss.enrich(stream, relation, columns=["v"])
     assert sorted(tuple(r) for r in joined.collect()) == [(0, None), (1, 2)]
+
+
+@pytest.mark.parametrize("dtype", [pa.time32("s"), pa.time64("us")], ids=str)
+def test_a_time_of_day_needs_a_session_that_allows_it(
+    spark: SparkSession, tmp_path: Path, dtype: pa.DataType
+) -> None:
+    table = pa.table({"k": [1], "opens": pa.array([time(8, 30)], dtype), "v": [2]})
+    relation = ss.build_relation(table, tmp_path / "r", key="k", partitions=1)
+    stream, setting = spark.range(1, 2).toDF("k"), "spark.sql.timeType.enabled"
+    assert spark.conf.get(setting) == "false", "Spark's default"
+    try:
+        with pytest.raises(ColumnError, match=f"'opens' .* a time of day.*set {setting} to true"):
+            ss.enrich(stream, relation)
+        assert ss.enrich(stream, relation, columns=["v"]).collect() == [(1, 2)]
+        spark.conf.set(setting, "true")
+        assert ss.enrich(stream, relation).collect() == [(1, time(8, 30), 2)]
+    finally:
+        spark.conf.unset(setting)
+
+
+def test_a_stream_that_is_no_frame_of_spark(relation: ss.Relation) -> None:
+    with pytest.raises(OptionError, match=r"must be a DataFrame of Spark; got a str.*readStream"):
+        ss.enrich("sales", relation)  # type: ignore[arg-type]
+
+
+def test_a_streaming_frame_is_enriched_not_joined(
+    spark: SparkSession, relation: ss.Relation
+) -> None:
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(OptionError, match=r"use semistream\.enrich"):
+        list(ss.join(stream, relation))
 
 
 def test_a_stream_column_that_arrow_lacks_is_named(sales: DataFrame, relation: ss.Relation) -> None:

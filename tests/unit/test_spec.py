@@ -132,8 +132,20 @@ def test_renamed_columns(products: ss.Relation) -> None:
 NAMED = pa.schema([("product_id", pa.int64()), ("name", pa.string())])
 
 
+def test_a_key_that_only_the_stream_has(products: ss.Relation) -> None:
+    sales = pa.schema([("item", pa.int64())])
+    message = r"on names 'item', .* its key is \(product_id\)\. .*on=\{'item': 'product_id'\}"
+    with pytest.raises(ColumnError, match=message):
+        resolve(products, sales, on="item")
+    assert resolve(products, sales, on={"item": "product_id"}).stream_key == ("item",)
+    with pytest.raises(ColumnError, match=r"Did you mean 'product_id'\?"):
+        resolve(products, SALES, on="prodct_id")
+
+
 def test_a_clash_is_an_error(products: ss.Relation) -> None:
-    with pytest.raises(ColumnError, match=r"'name' would appear twice.*suffix='_r'"):
+    with pytest.raises(
+        ColumnError, match=r"'name' would appear twice.*suffix='_r', which makes it 'name_r'"
+    ):
         resolve(products, NAMED)
 
 
@@ -152,7 +164,7 @@ def test_a_suffix_settles_clashes_and_only_those(products: ss.Relation) -> None:
 
 def test_a_suffix_that_clashes_again(products: ss.Relation) -> None:
     sales = pa.schema([*NAMED, ("name_r", pa.string())])
-    with pytest.raises(ColumnError, match="'name_r' would appear twice"):
+    with pytest.raises(ColumnError, match=r"'name_r' would appear twice.*Pass another suffix"):
         resolve(products, sales, suffix="_r")
 
 

@@ -19,6 +19,7 @@ from semistream.units import format_bytes, parse_budget, parse_bytes
         ("3KiB", 3 << 10),
         ("1.5GB", 1_500_000_000),
         ("0.5gib", 1 << 29),
+        ("120266 bytes", 120_266),
     ],
 )
 def test_parse(written: int | str, size_bytes: int) -> None:
@@ -72,6 +73,6 @@ def test_a_budget_is_a_size_or_a_share(written: int | str, budget_bytes: int) ->
 @pytest.mark.parametrize("written", ["%", "x%", "-5%", "5%%", "much"])
 def test_a_budget_that_is_neither_is_refused(written: str) -> None:
     with pytest.raises(
-        OptionError, match="a size or a share of the relation, such as '64MB' or '5%'"
+        OptionError, match=f"a size or a share .*, such as '64MB' or '5%'; got '{written}'"
     ):
         parse_budget(written, 1_000_000)

@@ -173,9 +173,7 @@ class Explanation:
             + (f"; it splits its memory into {parts}." if parts else "."),
         ]
         if self.algorithm != self.ranking[0].algorithm:
-            said[0] += (
-                " Those above it are no faster, as far as the model can tell, and less simple."
-            )
+            said[0] += " Those above it are faster by less than the model can tell."
         if self.other_budgets:
             bought = [
                 f"{format_bytes(size)} buys {rate_text(rate)} tuples/s"

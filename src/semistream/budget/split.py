@@ -129,8 +129,8 @@ def too_small(name: str, sizes: Sizes, budget_bytes: int, least: int, pages: int
         f"{format_bytes(least)} here: {format_bytes(sizes.table_bytes)} for the page table and "
         f"index, {format_bytes(sizes.disk_bytes(pages))} for a disk buffer of {pages} "
         f"page{'s' * (pages > 1)}, "
-        f"{format_bytes(sizes.window_base_bytes)} for waiting tuples and "
-        f"{format_bytes(sizes.tuple_bytes)} for each of them, "
+        f"{format_bytes(sizes.window_base_bytes)} for the window and "
+        f"{format_bytes(sizes.tuple_bytes)} for each tuple that waits in it, "
         f"{format_bytes(least_output_bytes(sizes))} for the output, "
         f"{format_bytes(LEAST_INPUT_BYTES)} for the input.",
         least,

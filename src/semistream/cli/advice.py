@@ -45,7 +45,7 @@ def run_calibrate(location: str, columns: list[str] | None, spark: bool, as_json
     _show(calibration, console)
     if known is not None:
         _show_spark(known, console)
-    console.print(f"kept in {' and '.join(map(str, paths))}")
+    console.print(f"stored in {' and '.join(map(str, paths))}; explain and auto use it from now on")
     return 0
 
 
@@ -77,17 +77,17 @@ def _show_spark(known: KnownCosts, console: Console) -> None:
 def _show(calibration: Calibration, console: Console) -> None:
     factors = calibration.factors
     steps = (
-        ("c_S read", "read"),
-        ("c_A add", "append"),
-        ("c_E remove", "expire"),
-        ("c_H probe", "probe"),
-        ("c_O result", "output"),
-        ("c_0 loop", "loop"),
-        ("c_0 entry", "entry"),
+        ("read", "read"),
+        ("add", "append"),
+        ("remove", "expire"),
+        ("probe", "probe"),
+        ("result", "output"),
+        ("loop", "loop"),
+        ("entry", "entry"),
     )
     looks = (("look up", "look_up"), ("hit", "hit"), ("learn", "learn"))
     families = (
-        ("scan", "Scan joins: a tuple, or for c_H a row of R", factors.scan, steps, "waiting"),
+        ("scan", "Scan joins: a tuple; a probe is for a row of R", factors.scan, steps, "waiting"),
         ("index", "Index joins: a tuple", factors.index, steps, "waiting"),
         ("look-up", "Look-ups: a tuple", factors.look_up, steps, "waiting"),
         ("front", "Front stage: a tuple", factors.front, looks, "cached"),
@@ -106,7 +106,7 @@ def _show(calibration: Calibration, console: Console) -> None:
         console.print(table)
     reading = Table(title="Reading, one request")
     reading.add_column("size", justify="right")
-    reading.add_column("c_I/O", justify="right")
+    reading.add_column("time", justify="right")
     for size, seconds in zip(factors.io.sizes_bytes, factors.io.seconds, strict=True):
         reading.add_row(format_bytes(size), f"{seconds * 1e6:,.0f} µs")
     console.print(reading)
@@ -117,10 +117,10 @@ def _show(calibration: Calibration, console: Console) -> None:
     )
     waiting = calibration.waiting_bytes
     console.print(
-        f"A stream tuple of {calibration.stream_bytes:.0f} bytes needs {waiting['scan']:.0f} while "
-        f"it waits in a scan join (fudge factor {calibration.fudge('scan'):.2f}), "
-        f"{waiting['index']:.0f} in an index join ({calibration.fudge('index'):.2f}) and "
-        f"{waiting['lookup']:.0f} in look-ups ({calibration.fudge('lookup'):.2f})"
+        f"A stream tuple of {calibration.stream_bytes:.0f} bytes needs {waiting['scan']:.0f} bytes "
+        f"({calibration.fudge('scan'):.1f} times as many) while it waits in a scan join, "
+        f"{waiting['index']:.0f} ({calibration.fudge('index'):.1f}) in an index join and "
+        f"{waiting['lookup']:.0f} ({calibration.fudge('lookup'):.1f}) in look-ups"
     )
     console.print(
         f"{calibration.device} of {calibration.host}, in {calibration.seconds:.0f} s; the factors "
@@ -146,6 +146,9 @@ def run_explain(
     plot: Path | None,
 ) -> int:
     """Print the throughput that a budget buys, and what a micro-batch takes."""
+    if plot is not None:
+        with needs_extra("charts", "a chart"):
+            import matplotlib  # noqa: F401  # reported here, before the work
     relation = Relation.open(location)
     if device is not None:
         relation = relation.read_by(Reading(EmulatedDevice.named(device)))

@@ -8,10 +8,18 @@ from semistream.relation.build import DEFAULT_PAGE_BYTES, DEFAULT_PARTITIONS, Bu
 from semistream.relation.prune import GRACE_S
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-WITH_DEFAULTS = argparse.ArgumentDefaultsHelpFormatter
 RELATION = "the relation: a path, or a URI such as s3://bucket/products.rel"
 _SNAPSHOT = "id of a snapshot, instead of the current one"
 SHELLS = ("bash", "zsh", "fish")
+
+
+class WithDefaults(argparse.HelpFormatter):
+    """Help that names the default of each option that has one, unless its text does already."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        has_one = action.default not in (None, False, argparse.SUPPRESS)
+        return f"{text} (default: %(default)s)" if has_one and "default" not in text else text
 
 
 def add_build(commands: Commands) -> None:
@@ -19,9 +27,10 @@ def add_build(commands: Commands) -> None:
     build = commands.add_parser(
         "build",
         help="build a relation from Parquet or CSV, without Spark",
-        description="Builds a relation, or a new snapshot of one. What a killed build has left "
-        "there is removed.",
-        formatter_class=WITH_DEFAULTS,
+        description="Builds a relation. Where there is one already, it is refreshed: a new "
+        "snapshot replaces the old one, and queries that run read it from their next micro-batch "
+        "on. What a killed build has left there is removed.",
+        formatter_class=WithDefaults,
     )
     build.add_argument("source", help="a Parquet or CSV file or folder")
     build.add_argument("relation", help=RELATION)
@@ -29,12 +38,11 @@ def add_build(commands: Commands) -> None:
     build.add_argument(
         "--partitions",
         type=int,
-        default=argparse.SUPPRESS,
         help="number of Spark tasks that share the join (default: as many as the relation has; "
         f"{DEFAULT_PARTITIONS} for a new one)",
     )
     build.add_argument(
-        "--page-size", default=str(DEFAULT_PAGE_BYTES), help="most bytes of a page, such as 64KiB"
+        "--page-size", default=f"{DEFAULT_PAGE_BYTES >> 10}KiB", help="most bytes of a page"
     )
     build.add_argument(
         "--order",
@@ -54,13 +62,7 @@ def add_build(commands: Commands) -> None:
 
 
 def _add_json(command: argparse.ArgumentParser, what: str) -> None:
-    command.add_argument(
-        "--json", action="store_true", default=argparse.SUPPRESS, help=f"print {what} as JSON"
-    )
-
-
-def _json(arguments: argparse.Namespace) -> bool:
-    return getattr(arguments, "json", False)
+    command.add_argument("--json", action="store_true", help=f"print {what} as JSON")
 
 
 def _run_build(arguments: argparse.Namespace) -> int:
@@ -69,12 +71,12 @@ def _run_build(arguments: argparse.Namespace) -> int:
     options = BuildOptions.for_place(
         arguments.relation,
         arguments.key.split(","),
-        getattr(arguments, "partitions", None),
+        arguments.partitions,
         page_size=arguments.page_size,
         order=arguments.order,
         sample=arguments.sample,
     )
-    return run_build(arguments.source, arguments.relation, options, _json(arguments))
+    return run_build(arguments.source, arguments.relation, options, arguments.json)
 
 
 def add_info(commands: Commands) -> None:
@@ -94,7 +96,7 @@ def add_info(commands: Commands) -> None:
 def _run_info(arguments: argparse.Namespace) -> int:
     from semistream.cli.upkeep import run_info
 
-    return run_info(arguments.relation, arguments.snapshot, _json(arguments))
+    return run_info(arguments.relation, arguments.snapshot, arguments.json)
 
 
 def add_verify(commands: Commands) -> None:
@@ -115,7 +117,7 @@ def add_verify(commands: Commands) -> None:
 def _run_verify(arguments: argparse.Namespace) -> int:
     from semistream.cli.upkeep import run_verify
 
-    return run_verify(arguments.relation, arguments.snapshot, _json(arguments))
+    return run_verify(arguments.relation, arguments.snapshot, arguments.json)
 
 
 def add_prune(commands: Commands) -> None:
@@ -125,7 +127,7 @@ def add_prune(commands: Commands) -> None:
         help="remove old snapshots that are not in use",
         description="Removes all but the newest snapshots. The current one stays, and one that a "
         "join reads, a build writes, or that was replaced within the grace period.",
-        formatter_class=WITH_DEFAULTS,
+        formatter_class=WithDefaults,
     )
     prune.add_argument("relation", help=RELATION)
     prune.add_argument(
@@ -145,16 +147,17 @@ def add_prune(commands: Commands) -> None:
 def _run_prune(arguments: argparse.Namespace) -> int:
     from semistream.cli.upkeep import run_prune
 
-    return run_prune(arguments.relation, arguments.keep, arguments.grace, _json(arguments))
+    return run_prune(arguments.relation, arguments.keep, arguments.grace, arguments.json)
 
 
 def add_compact(commands: Commands) -> None:
     """Add ``semistream compact``."""
     compact = commands.add_parser(
         "compact",
-        help="fold the delta pages of upserts in, also while queries run",
-        description="Writes the partitions that have delta pages anew, as a new snapshot. Queries "
-        "that run go on. If another writer is faster, nothing is changed; run it again.",
+        help="merge the changes of upserts into the other pages, also while queries run",
+        description="Upserts store changed rows on pages of their own. This writes the partitions "
+        "that have such pages again, as a new snapshot. Queries that run go on. If another writer "
+        "is faster, nothing is changed; run it again.",
     )
     compact.add_argument("relation", help=RELATION)
     _add_json(compact, "the result")
@@ -164,7 +167,7 @@ def add_compact(commands: Commands) -> None:
 def _run_compact(arguments: argparse.Namespace) -> int:
     from semistream.cli.upkeep import run_compact
 
-    return run_compact(arguments.relation, _json(arguments))
+    return run_compact(arguments.relation, arguments.json)
 
 
 def add_history(commands: Commands) -> None:
@@ -183,7 +186,7 @@ def add_history(commands: Commands) -> None:
 def _run_history(arguments: argparse.Namespace) -> int:
     from semistream.cli.upkeep import run_history
 
-    return run_history(arguments.relation, _json(arguments))
+    return run_history(arguments.relation, arguments.json)
 
 
 def add_doctor(commands: Commands) -> None:
@@ -195,22 +198,18 @@ def add_doctor(commands: Commands) -> None:
         "memory, shared memory, the speed of the disk and, if a place is given, access to it. "
         "Says what is wrong and what to do.",
         epilog="exit codes: 0 nothing is wrong; 1 something is; 2 the command could not run",
-        formatter_class=WITH_DEFAULTS,
+        formatter_class=WithDefaults,
     )
     doctor.add_argument(
         "place",
         nargs="?",
-        default=argparse.SUPPRESS,
         help="where a relation is or will be: a path, or a URI such as s3://bucket/folder",
     )
     doctor.add_argument(
         "--master", default="local[1]", help="Spark to check: also spark://host:7077, yarn, …"
     )
     doctor.add_argument(
-        "--no-spark",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="do not start Spark, which takes some seconds",
+        "--no-spark", action="store_true", help="do not start Spark, which takes some seconds"
     )
     _add_json(doctor, "the findings")
     doctor.set_defaults(run=_run_doctor)
@@ -219,8 +218,8 @@ def add_doctor(commands: Commands) -> None:
 def _run_doctor(arguments: argparse.Namespace) -> int:
     from semistream.cli.doctor import run_doctor
 
-    master = None if getattr(arguments, "no_spark", False) else arguments.master
-    return run_doctor(getattr(arguments, "place", None), master, _json(arguments))
+    master = None if arguments.no_spark else arguments.master
+    return run_doctor(arguments.place, master, arguments.json)
 
 
 def add_completion(commands: Commands, whole: Callable[[], argparse.ArgumentParser]) -> None:

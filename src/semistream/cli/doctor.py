@@ -344,7 +344,9 @@ def _measure_reading(file: LocalPageFile, block_bytes: int) -> tuple[float, floa
 def check_place(place: str | None) -> Iterator[Finding]:
     """Open the relation at a place, and write, read and remove a small file there."""
     if place is None:
-        yield Finding("place", "note", "none was given; semistream doctor s3://bucket/folder")
+        yield Finding(
+            "place", "note", "not checked; to check one: semistream doctor s3://bucket/folder"
+        )
         return
     try:
         relation = Relation.open(place)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from semistream.cli.arguments import WITH_DEFAULTS, Commands
+from semistream.cli.arguments import Commands, WithDefaults
 from semistream.relation.device import DEVICES
 
 
@@ -42,7 +42,7 @@ def _add_run(actions: Commands) -> None:
     run = actions.add_parser(
         "run",
         help="reproduce figures",
-        formatter_class=WITH_DEFAULTS,
+        formatter_class=WithDefaults,
         description="Writes a CSV file, a PNG and an SVG picture and the verdicts of each figure, "
         "and one page of all of them.",
     )
@@ -88,7 +88,7 @@ def _add_map(actions: Commands) -> None:
     chart = actions.add_parser(
         "map",
         help="which algorithm wins where, for a user: one page",
-        formatter_class=WITH_DEFAULTS,
+        formatter_class=WithDefaults,
         description="Measures all algorithms over skew, memory, size of the micro-batch and "
         "device, and draws on one page which one wins, what the cost model chooses, and how much "
         "slower the choice is.",

@@ -8,8 +8,8 @@ from typing import Any
 
 from semistream.cli.arguments import (
     RELATION,
-    WITH_DEFAULTS,
     Commands,
+    WithDefaults,
     add_build,
     add_compact,
     add_completion,
@@ -66,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXIT_CODES,
     )
     whole.add_argument("--version", action="version", version=f"semistream {__version__}")
-    commands = whole.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    whole.set_defaults(run=_show_commands)
+    commands = whole.add_subparsers(title="commands", metavar="COMMAND")
     _add_demo(commands)
     add_run(commands)
     add_init(commands)
@@ -86,17 +87,31 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
+def _show_commands(_: argparse.Namespace) -> int:
+    """Print what there is, for somebody who named no command."""
+    parser().print_help()
+    return 0
+
+
 def _add_demo(commands: Commands) -> None:
     demo = commands.add_parser(
         "demo",
         help="enrich a bursty sales stream on Spark, check every row, compare with plain Spark",
-        formatter_class=WITH_DEFAULTS,
+        description="Makes a product master and a sales stream, enriches the stream on Spark, "
+        "checks every row of the result, and compares the time with plain Spark. It takes some "
+        "minutes and about 2 GB of disk; --rows and --sales make it smaller.",
+        formatter_class=WithDefaults,
     )
     demo.add_argument("--rows", type=int, default=8_000_000, help="rows of the product master")
     demo.add_argument("--sales", type=int, default=4_000_000, help="rows of the sales stream")
     demo.add_argument("--batches", type=int, default=10, help="micro-batches of the stream")
     demo.add_argument("--memory", default="5%", help="budget: a size, or a share of the master")
-    demo.add_argument("--skew", type=float, default=1.0, help="Zipf exponent of the sales")
+    demo.add_argument(
+        "--skew",
+        type=float,
+        default=1.0,
+        help="skew of the sales as Zipf exponent: 0 none, 1 strong",
+    )
     demo.add_argument("--partitions", type=int, default=2, help="partitions of the relation")
     demo.add_argument("--seed", type=int, default=2026, help=_SEED)
     demo.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for all files")
@@ -130,9 +145,9 @@ def _add_generate(commands: Commands) -> None:
     )
     rows = generate.add_argument_group("rows")
     rows.add_argument(
-        "--rows", type=int, help="rows of the stream (1,000,000; with --rate, no limit)"
+        "--rows", type=int, help="rows of the stream (default: 1,000,000; with --rate, no limit)"
     )
-    rows.add_argument("--first", type=int, default=0, help="number of the first row (0)")
+    rows.add_argument("--first", type=int, default=0, help="number of the first row (default: 0)")
     rows.add_argument("--relation-rows", type=int, help="rows of the relation")
     rows.add_argument("--exponent", type=float, help="Zipf exponent of the stream's keys")
     rows.add_argument("--seed", type=int, help=_SEED)
@@ -145,14 +160,28 @@ def _add_generate(commands: Commands) -> None:
         help="another option of the workload, such as by_frequency=true, row_bytes=128, scale=10",
     )
     files = generate.add_argument_group("files")
-    files.add_argument("--files", type=int, help="number of files (10, and one per million rows)")
-    files.add_argument("--format", default="parquet", metavar="{parquet,ndjson,csv}")
+    files.add_argument(
+        "--files", type=int, help="number of files (default: 10, and one per million rows)"
+    )
+    files.add_argument(
+        "--format",
+        default="parquet",
+        metavar="{parquet,ndjson,csv}",
+        help="format of the files (default: parquet)",
+    )
     pace = generate.add_argument_group("in real time; Ctrl-C stops it")
-    pace.add_argument("--rate", type=float, help="rows per second; default: no limit")
-    pace.add_argument("--arrivals", default="steady", metavar="{steady,bursty,intermittent}")
-    pace.add_argument("--every", type=float, default=1.0, help="seconds between files (1)")
-    pace.add_argument("--on", type=float, default=10.0, help="seconds with arrivals (10)")
-    pace.add_argument("--off", type=float, default=10.0, help="seconds without arrivals (10)")
+    pace.add_argument("--rate", type=float, help="rows per second (default: no limit)")
+    pace.add_argument(
+        "--arrivals",
+        default="steady",
+        metavar="{steady,bursty,intermittent}",
+        help="how rows arrive over time (default: steady)",
+    )
+    pace.add_argument("--every", type=float, default=1.0, help="seconds between files (default: 1)")
+    pace.add_argument("--on", type=float, default=10.0, help="seconds with arrivals (default: 10)")
+    pace.add_argument(
+        "--off", type=float, default=10.0, help="seconds without arrivals (default: 10)"
+    )
     generate.set_defaults(run=_run_generate)
 
 
@@ -193,36 +222,52 @@ def _add_explain(commands: Commands) -> None:
     explain = commands.add_parser(
         "explain",
         help="predict what a budget gives: rate of each algorithm, split, least sufficient budget",
-        formatter_class=WITH_DEFAULTS,
+        description="Predicts how fast a join with the relation will be in this memory. Nothing is "
+        "run. With --spark it predicts a whole query: time of a micro-batch and rows per second.",
+        epilog="example: semistream explain products.rel --spark --cores 8 --memory 256MB --batch "
+        "100000",
+        formatter_class=WithDefaults,
     )
     explain.add_argument("relation", help=RELATION)
     explain.add_argument("--memory", default="64MB", help="budget: a size, or a share such as 5%%")
     explain.add_argument("--rate", type=float, help="tuples per second that arrive")
-    explain.add_argument("--batch", type=int, metavar="ROWS", help="predict a micro-batch as well")
+    explain.add_argument(
+        "--batch", type=int, metavar="ROWS", help="rows of a micro-batch, to predict it"
+    )
     spark = explain.add_argument_group("a query on Spark")
     spark.add_argument(
         "--spark",
         action="store_true",
         help="predict what a query delivers: routing, tasks and Spark's own part included",
     )
-    spark.add_argument("--cores", type=int, help="of all executors; default: this machine's")
+    spark.add_argument("--cores", type=int, help="cores of all executors (default: this machine's)")
     spark.add_argument(
-        "--tasks", type=int, help="that the rows of a micro-batch arrive in; default: the cores"
+        "--tasks", type=int, help="tasks of a micro-batch (default: as many as cores)"
     )
-    spark.add_argument("--routing", choices=["auto", "local", "shuffle"], default="auto")
+    spark.add_argument(
+        "--routing",
+        choices=["auto", "local", "shuffle"],
+        default="auto",
+        help="whether rows stay in their tasks (local) or go to the task of their partition",
+    )
     skew = explain.add_mutually_exclusive_group()
-    skew.add_argument("--skew", type=float, help="Zipf exponent of the stream's keys")
+    skew.add_argument(
+        "--skew", type=float, help="skew of the stream's keys as Zipf exponent: 0 none, 1 strong"
+    )
     skew.add_argument("--sample", metavar="PATH", help="a Parquet or CSV file of stream rows")
     explain.add_argument("--on", help="the sample's key columns: name, or name=relation_name, …")
     explain.add_argument("--columns", help=_COLUMNS)
-    options = explain.add_argument_group("options of the join, and what each costs")
+    options = explain.add_argument_group("options of the join, to see what each costs")
     options.add_argument(
-        "--condition", help="beside equal keys, such as 's.quantity >= r.least'; needs --sample"
+        "--condition",
+        help="a condition beside equal keys, such as 's.quantity >= r.least'; needs --sample",
     )
-    options.add_argument("--valid-at", help="the sample's column of time, for versions of a row")
+    options.add_argument("--valid-at", help="the sample's time column, if R has versions of a row")
     options.add_argument("--ordered", metavar="{stream,key}", help="the order that rows leave in")
     options.add_argument(
-        "--shed", metavar="{uniform,keep-rare}", help="serve a sample if --rate is too much"
+        "--shed",
+        metavar="{uniform,keep-rare}",
+        help="join only a sample of the rows if --rate is too high",
     )
     explain.add_argument(
         "--device",
@@ -279,22 +324,24 @@ def _on_spark(arguments: argparse.Namespace) -> dict[str, Any] | None:
 def _add_bench(commands: Commands) -> None:
     bench = commands.add_parser(
         "bench",
-        help="measure the errors of the cost models",
-        formatter_class=WITH_DEFAULTS,
+        help="measure how far predictions are off",
+        description="Runs many joins or queries, and compares the time of each with what explain "
+        "predicts for it.",
+        formatter_class=WithDefaults,
     )
     bench.add_argument(
         "what",
         choices=["model", "spark"],
-        help="predictions against measurements: of joins, or of queries on Spark",
+        help="joins without Spark (model), or queries on Spark",
     )
     bench.add_argument(
         "--device",
         default="hdd-2007",
         choices=["real", *DEVICES],
-        help="of joins: this machine's device, or an emulated one with its own clock",
+        help="for model: this machine's device (real), or an emulated one with its own clock",
     )
-    bench.add_argument("--rows", type=int, default=350_000, help="rows of the relation of joins")
-    bench.add_argument("--quick", action="store_true", help="a coarser grid")
+    bench.add_argument("--rows", type=int, default=350_000, help="for model: rows of the relation")
+    bench.add_argument("--quick", action="store_true", help="fewer runs")
     bench.add_argument("--out", type=Path, metavar="FILE", help="write the tables as Markdown")
     bench.set_defaults(run=_run_bench)
 

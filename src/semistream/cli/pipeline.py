@@ -23,7 +23,7 @@ def add_run(commands: Commands) -> None:
     run.add_argument(
         "--dry-run",
         action="store_true",
-        help="show what would run: each step, what its memory buys, and Spark's plan",
+        help="show what would run: each step, the predicted rate of each join, and Spark's plan",
     )
     run.add_argument(
         "--schema",
@@ -37,14 +37,16 @@ def add_init(commands: Commands) -> None:
     """Add ``semistream init``."""
     init = commands.add_parser(
         "init",
-        help="write a pipeline file for the retail example, with a word on each field",
+        help="write a pipeline file for the retail example, with a comment on each field",
+        description="Writes a pipeline file to begin with. Each field has a comment; put your own "
+        "files, columns and sink in. A file that exists is not overwritten.",
     )
     init.add_argument(
         "pipeline",
         nargs="?",
         type=Path,
         default=Path("pipeline.yml"),
-        help="the file to write (pipeline.yml)",
+        help="the file to write (default: pipeline.yml)",
     )
     init.set_defaults(run=_init)
 
@@ -53,7 +55,10 @@ def _init(arguments: argparse.Namespace) -> int:
     from semistream.pipeline.example import write_example
 
     write_example(arguments.pipeline)
-    print(f"wrote {arguments.pipeline}. Next: semistream run {arguments.pipeline} --dry-run")
+    print(
+        f"wrote {arguments.pipeline}; its first lines say how to make the data of the example. "
+        f"Then: semistream run {arguments.pipeline} --dry-run"
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The pipeline file that ``semistream init`` writes: the retail example, with a word on each field.
+"""The pipeline file that ``semistream init`` writes: the retail example, each field explained.
 
 Two commands make the data that it reads::
 

@@ -20,15 +20,16 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from semistream.errors import OptionError
+from semistream.errors import OptionError, PipelineError
 from semistream.pipeline.parts import Files, Kafka, Options, ParquetSink, Parse, Part, Sink, Source
 from semistream.pipeline.problems import checked
 from semistream.pipeline.reading import read_file
 from semistream.pipeline.secrets import Secrets
 from semistream.pipeline.steps import EnrichStar, JoinPart, RelationPlace, Step
-from semistream.units import parse_bytes
+from semistream.units import parse_budget, parse_bytes
 
 AVAILABLE_NOW = "available now"
+_PATTERN = re.compile(r"[*?{\[]")  # a path with one of these names many files
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -79,7 +80,8 @@ class Pipeline(Part):
     steps: list[Step] = Field(default_factory=list)
     sink: Sink
     memory: int | str = "64MB"
-    """The budget of all joins together; those that name their own are not part of it."""
+    """The budget of all joins together; those that name their own are not part of it. A share such
+    as 5% is for each join, of its own relation."""
     dead_letters: DeadLetters = DeadLetters()
     trigger: str | None = None
     """The time between two micro-batches, such as 10 seconds; available now: take what there is and
@@ -103,7 +105,7 @@ class Pipeline(Part):
     @classmethod
     def _is_size(cls, given: int | str) -> int | str:
         try:
-            parse_bytes(given)
+            parse_budget(given, 1)
         except OptionError as error:
             raise ValueError(str(error)) from None
         return given
@@ -194,11 +196,28 @@ class Pipeline(Part):
         return [part for part in parts if isinstance(part, EnrichStar) or part.relation is not None]
 
     def memory_of(self, join: JoinPart | EnrichStar) -> int | str | None:
-        """Return the memory of a step: its own, or an equal share of the pipeline's."""
+        """Return the memory of a step: its own, or an equal part of the pipeline's."""
         if join.memory is not None or join.memory_per_task is not None:
             return join.memory
+        if str(self.memory).strip().endswith("%"):
+            return self.memory
         sharing = [j for j in self.joins() if j.memory is None and j.memory_per_task is None]
         return max(1, parse_bytes(self.memory) // len(sharing))
+
+    def check_source(self) -> None:
+        """Raise `PipelineError` if files are to be read where there is nothing.
+
+        Only of a query that runs on this machine: a cluster may have another file system.
+        """
+        is_here = str(self.configuration.get("spark.master", "")).startswith("local")
+        if not is_here or not isinstance(self.source, Files) or _SCHEME.match(self.source.path):
+            return
+        path = Path(self.place(self.source.path))
+        if not _PATTERN.search(str(path)) and not path.exists():
+            raise PipelineError(
+                f"source.path: there is no folder {str(path)!r}; correct it, or make it: the first "
+                "lines of the file that `semistream init` writes say how, for the example"
+            )
 
     def secrets(self) -> Secrets:
         """Return the secrets that the pipeline refers to, checked to be there."""

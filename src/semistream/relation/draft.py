@@ -15,6 +15,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 
 import pyarrow as pa
@@ -91,6 +92,10 @@ class Draft:
             validity=validity,
         )
         store = Store.at(location)
+        if store.is_local and Path(store.root).is_file():
+            raise BuildError(
+                f"{os.fspath(location)!r} is a file, but a relation is a folder; name another place"
+            )
         return cls(store.root if store.is_local else os.fspath(location), store, manifest)
 
     @classmethod

@@ -194,9 +194,11 @@ def live_leases(store: Store, snapshot: str, now: float, *kinds: Kind) -> list[F
 
 
 def readers_of(store: Store, snapshot: str) -> tuple[str, ...]:
-    """Return the processes that read a snapshot now; nothing is written or removed."""
+    """Return the other processes that read a snapshot now; nothing is written or removed."""
     found = _leases(store, snapshot, time.time(), "read")
-    return tuple(str(lease) for lease, is_dead in found if lease.kind == "read" and not is_dead)
+    reading = [lease for lease, is_dead in found if lease.kind == "read" and not is_dead]
+    own = Holder.this_process()
+    return tuple(str(lease) for lease in reading if lease.holder != own)
 
 
 def has_dead_build(store: Store, snapshot: str, now: float) -> bool:

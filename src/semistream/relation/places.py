@@ -299,7 +299,8 @@ def _connect(kind: str, options: tuple[tuple[str, Any], ...], attempts: int = 0)
             "built with it"
         ) from error
     except OSError as error:
-        raise StorageError(f"{kind} could not be started: {error}. {_START[kind]}") from error
+        first = f"{error}".partition("\n")[0]  # Hadoop's lists every folder it has looked in
+        raise StorageError(f"{kind} could not be started: {first}. {_START[kind]}") from error
 
 
 _START = {

@@ -5,6 +5,7 @@ import socket
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
@@ -253,7 +254,16 @@ def _no_relation(store: Store, where: str) -> RelationNotFoundError:
             f"({socket.gethostname()}). If it is on another machine, use a path that both mount, "
             f"or an object store. {advice}"
         )
-    return RelationNotFoundError(f"{where!r} is not a relation: it has no {CURRENT} file. {advice}")
+    if store.is_local and Path(store.root).is_file():
+        return RelationNotFoundError(
+            f"{where!r} is not a relation but a file. Build a relation from it first: "
+            "semistream.build_relation(file, folder, key=…)"
+        )
+    return RelationNotFoundError(
+        f"{where!r} is not a relation: it has no {CURRENT} file. If it has Parquet or CSV files, "
+        "build a relation from it in another folder: semistream.build_relation(source, folder, "
+        "key=…)"
+    )
 
 
 def _no_snapshot(store: Store, where: str, snapshot: str) -> RelationNotFoundError:

@@ -42,6 +42,7 @@ from semistream.errors import ColumnError, OptionError
 from semistream.joins.shedding import Shedding, shedding_of
 from semistream.relation.relation import Relation
 from semistream.relation.staleness import Staleness
+from semistream.sources import named
 from semistream.spark.failures import unless_error
 from semistream.spark.holding import hold
 from semistream.spark.keys import column, partition_expression
@@ -53,7 +54,7 @@ from semistream.spark.setaside import check_reason
 from semistream.spark.shedding import Thinned, check_aside, served_rate, sketch_bytes, thin
 from semistream.spark.spreading import spread_expression
 from semistream.spark.tasks import Step, Task, added_fields
-from semistream.spark.types import arrow_schema, check_collation, spark_type
+from semistream.spark.types import arrow_schema, check_collation, check_times, spark_type
 from semistream.spark.warm import Warmth, remove_when_stopped
 from semistream.spark.wire import INNER_COLUMNS, INNER_FIELDS
 from semistream.spark.workers import check_workers
@@ -135,6 +136,7 @@ def enrich(
         enriched = ss.enrich(sales, "products.rel", on="product_id", memory="64MB")
     """
     relation = open_relation(relation)
+    check_frame(stream)
     session = stream.sparkSession
     missing = Missing.of(stream, on_missing, grace, outcome, how)
     added = missing.with_found(relation, columns)
@@ -177,6 +179,15 @@ def enrich(
         return _beside(thinned.shed, missing.marked(joined_rows(joined)))
     packed = observe(rows.mapInArrow(Task((step,), packing_of(step)), packed_schema()), observed)
     return _beside(thinned.shed, missing.held(joined_rows(packed), step, schema, name))
+
+
+def check_frame(stream: object) -> None:
+    """Raise `OptionError` if the stream is no DataFrame of Spark."""
+    if not hasattr(stream, "sparkSession"):
+        raise OptionError(
+            f"the stream must be a DataFrame of Spark; got {named(stream)}. Read files with "
+            "spark.readStream…; for rows without Spark there is semistream.join"
+        )
 
 
 def hold_planned(stream: DataFrame, relation: Relation) -> None:
@@ -274,6 +285,7 @@ enrich_with = _without_stream(enrich)
 
 def joined_schema(stream: DataFrame, added: list[pa.Field], case_sensitive: bool) -> StructType:
     """Return the schema of the tasks' rows. All is nullable: telemetry rows are empty."""
+    check_times(stream.sparkSession, added)
     names = [*stream.columns, *(field.name for field in added)]
     for name in names:
         if names.count(name) > 1:

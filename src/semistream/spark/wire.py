@@ -1,6 +1,7 @@
 """The one schema that a task returns to Spark: joined rows, then telemetry or an error."""
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField
 
 from semistream.errors import SemistreamError
@@ -42,7 +43,9 @@ class Wire:
         """Return the columns of joined rows in the types that Spark has."""
         columns: list[pa.Array] = batch.columns
         for i, dtype in self._casts.items():
-            columns[i] = columns[i].cast(dtype)
+            # Spark's timestamps have microseconds: what is below is cut off.
+            options = pc.CastOptions(target_type=dtype, allow_time_truncate=True)
+            columns[i] = columns[i].cast(options=options)
         return columns
 
     def telemetry(self, counters: list[int]) -> pa.RecordBatch:

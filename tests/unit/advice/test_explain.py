@@ -127,7 +127,7 @@ def test_commands(
     assert main(["explain", place, "--sample", str(tmp_path / "none.parquet")]) == 2
     assert "cannot be read" in capsys.readouterr().err
     assert main(["calibrate", place, "--columns", "a"]) == 0
-    assert "c_A add" in capsys.readouterr().out
+    assert "│ add " in capsys.readouterr().out
 
 
 def test_nothing_to_explain(tmp_path: Path) -> None:

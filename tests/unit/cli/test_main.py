@@ -1,7 +1,9 @@
+import argparse
 import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pytest
 
 import semistream as ss
 from semistream.cli.java import java_problem
-from semistream.cli.main import main
+from semistream.cli.main import main, parser
 from tests.faults.test_read_only import OBEY_PERMISSIONS
 
 
@@ -21,6 +23,56 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "demo" in out
     assert "build" in out
+    assert main([]) == 0  # without a command
+    assert capsys.readouterr().out == out
+
+
+def commands(whole: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for action in whole._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield command
+                yield from commands(command)
+
+
+@pytest.mark.parametrize("command", list(commands(parser())), ids=lambda command: command.prog)
+def test_help_names_defaults_that_there_are(command: argparse.ArgumentParser) -> None:
+    text = command.format_help()
+    assert "None" not in text
+    assert "False" not in text
+    groups = argparse._SubParsersAction
+    assert [a.dest for a in command._actions if not a.help and not isinstance(a, groups)] == []
+
+
+def test_help_names_a_default_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "a share such as 5% (default: 64MB)" in text
+    assert "(default: this machine's) --tasks" in text
+
+
+@pytest.mark.parametrize("target", ["products.csv", "products.csv/p.rel"])
+def test_a_build_into_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("products.csv").write_text("id\n1\n")
+    assert main(["build", "products.csv", target, "--key", "id"]) == 2
+    said = capsys.readouterr().err
+    assert "choose another place" in said if "/" in target else "is a file, but a relation" in said
+    assert Path("products.csv").read_text() == "id\n1\n"
+
+
+def test_a_chart_without_its_package_is_reported_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ss.build_relation(pa.table({"id": [1]}), tmp_path / "p.rel", key="id")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["explain", str(tmp_path / "p.rel"), "--plot", "chart.png"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "pip install 'semistream[charts]'" in err
 
 
 def test_build_from_parquet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,7 @@ WRONG = [
     ("memory: 1MB", "memory: [1]", 16, "steps[3].enrich.memory", "expected"),
     ("path: out", "pth: out", 17, "sink.pth", "Did you mean 'path'?"),
     ("format: parquet, ", "frmat: parquet, ", 17, "sink", "the field format is missing"),
-    ("memory: 10MB", "memory: 10XB", 18, "memory", "a size must be .*'10XB'"),
+    ("memory: 10MB", "memory: 10XB", 18, "memory", "a size or a share of .*'10XB'"),
     ("memory: 10MB", "dead_letters: {limit: 130%}", 18, "dead_letters.limit", "percentage"),
     ("memory: 10MB", "name: twice", 18, "name", "is there twice, first in line 1"),
     ("memory: 10MB", "memory: [", 19, "", "not YAML"),
@@ -172,3 +172,27 @@ def test_shed_needs_a_rate() -> None:
     Enrich(relation="r", shed="uniform", rate=10)
     with pytest.raises(ValueError, match="shed needs rate"):
         Enrich(relation="r", shed="uniform")
+
+
+@pytest.mark.parametrize("path", ["sales", "hdfs://shop/sales", "2026-*/sales"])
+def test_a_folder_that_is_not_there(tmp_path: Path, path: str) -> None:
+    """It is reported before Spark starts; what only Spark can know is left to Spark."""
+    file = tmp_path / "pipeline.yml"
+    file.write_text(EXAMPLE.replace("path: sales ", f'path: "{path}" '))
+    pipeline = Pipeline.read(file)
+    if path == "sales":
+        with pytest.raises(PipelineError, match=r"source\.path: there is no folder .*sales'"):
+            pipeline.check_source()
+        (tmp_path / "sales").mkdir()
+    pipeline.check_source()
+    file.write_text(file.read_text().replace("local[2]", "yarn").replace("sales", "elsewhere"))
+    Pipeline.read(file).check_source()
+
+
+def test_memory_is_divided_or_a_share_of_each_relation(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yml"
+    twice = GOOD.replace(", memory: 1MB", "")
+    for memory, each in (("10MB", 5_000_000), ("5%", "5%")):
+        file.write_text(twice.replace("memory: 10MB", f"memory: {memory}"))
+        pipeline = Pipeline.read(file)
+        assert [pipeline.memory_of(join) for join in pipeline.joins()] == [each, each]

@@ -161,6 +161,15 @@ def start_reading(location: Path) -> "subprocess.Popen[str]":
     return process
 
 
+def test_info_names_the_other_processes_that_read(pair: tuple[ss.Relation, ss.Relation]) -> None:
+    _, new = pair
+    reader = new.reader([])
+    assert "read by" not in str(new.info()), "the process that asks reads it, too"
+    write_lease(new, "read")
+    assert "current, read by process 1 on other-host" in str(new.info())
+    reader.close()
+
+
 def test_what_another_process_reads_is_kept(location: Path) -> None:
     old = build(location)
     process = start_reading(location)

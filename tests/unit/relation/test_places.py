@@ -224,6 +224,17 @@ def test_what_cannot_be_used_is_refused(location: str, message: str) -> None:
     assert "secret" not in str(raised.value)
 
 
+def test_a_client_that_cannot_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: object) -> None:
+        raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed\ndlopen(…)")
+
+    monkeypatch.setattr(fs, "HadoopFileSystem", fail)
+    places._connect.cache_clear()
+    with pytest.raises(StorageError, match=r"Unable to load libjvm\. HDFS .*JAVA_HOME") as raised:
+        Store.at("hdfs:///products.rel")
+    assert "\n" not in str(raised.value)
+
+
 def test_a_missing_folder_is_told_apart_from_a_folder_without_a_relation(tmp_path: Path) -> None:
     with pytest.raises(RelationNotFoundError, match="no such folder on this machine"):
         ss.Relation.open(tmp_path / "none.rel")

@@ -21,6 +21,7 @@ def dry_run(pipeline: Pipeline, *, spark: SparkSession | None = None) -> str:
     Relations that are not there are built, because their columns are part of the plan.
     """
     secrets = pipeline.secrets()
+    pipeline.check_source()
     session = pipeline_session(pipeline, secrets) if spark is None else spark
     try:
         plan = Plan.of(pipeline, session)

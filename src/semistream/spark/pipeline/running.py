@@ -57,6 +57,7 @@ def run_pipeline(
     """
     made = _made(pipeline)
     secrets = made.secrets()
+    made.check_source()
     own = spark is None
     session = pipeline_session(made, secrets) if spark is None else spark
     server = _metrics_server(made, session)
