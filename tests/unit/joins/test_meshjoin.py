@@ -269,9 +269,10 @@ def test_changed_keys_wait_apart_and_their_memory_is_counted(
     """Reads of a few pages that hold clustered, hot and delta pages of three partitions."""
     keys = np.arange(6_000)
     table = pa.table({"k": keys, "v": keys})
-    sample = {"order": order, "sample": table[:500]} if order == "frequency" else {}
-    about: dict[str, Any] = {"key": "k", "partitions": 3, "page_size": 1_000, **sample}
-    relation = ss.build_relation(table, tmp_path / "r.rel", **about)
+    sample = pa.table({"k": np.repeat(keys[:500], 3)}) if order == "frequency" else None
+    about: dict[str, Any] = {"partitions": 3, "page_size": 1_000, "order": order, "sample": sample}
+    relation = ss.build_relation(table, tmp_path / "r.rel", key="k", **about)
+    assert (relation.hot_page_count > 0) == (order == "frequency")
     changes = pa.table({"k": keys[::8], "v": -keys[::8], "gone": keys[::8] % 3 == 0})
     changed = relation.upsert(changes, deletes="gone")
     kept = pa.table({"k": keys, "v": np.where(keys % 8 == 0, -keys, keys)})
