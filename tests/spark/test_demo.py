@@ -5,14 +5,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 
 from tests.spark.services import PATIENCE_SECONDS, environment
 
 DEMO = [sys.executable, "-m", "semistream.cli.main", "demo"]
 
 
-def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
-    """As from a terminal, it goes to all processes of the demo, Spark's workers among them."""
+def interrupted(tmp_path: Path, after: str, seconds: float = 0.0) -> tuple[int, list[str]]:
+    """Interrupt a demo some time after it printed a line; return its exit code and what follows.
+
+    As from a terminal, the signal goes to all processes of the demo, Spark's workers among them.
+    All of them have its output, so that ends when the last of them does.
+    """
     options = ["--rows", "400000", "--sales", "10000", "--batches", "3", "--out", str(tmp_path)]
     with subprocess.Popen(
         [*DEMO, *options],
@@ -23,12 +28,23 @@ def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
         start_new_session=True,
     ) as demo:
         assert demo.stdout is not None
-        # When the rows have been written, Spark builds the relation, for some seconds.
-        before = next(line for line in demo.stdout if "writing 400,000 products" in line)
+        next(line for line in demo.stdout if after in line)
+        sleep(seconds)
         os.killpg(demo.pid, signal.SIGINT)
-        after = demo.stdout.read()
-        code = demo.wait(PATIENCE_SECONDS)
-    assert before.startswith("✓")
-    assert after.splitlines() == ["semistream: interrupted"]
+        lines = demo.stdout.read().splitlines()
+        return demo.wait(PATIENCE_SECONDS), lines
+
+
+def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
+    # When the rows have been written, Spark builds the relation, for some seconds.
+    code, after = interrupted(tmp_path, "✓ writing 400,000 products")
     assert code == 130
+    assert after == ["semistream: interrupted"]
     assert not (tmp_path / "spark-local").exists()
+
+
+def test_an_interrupt_while_spark_starts_leaves_no_process(tmp_path: Path) -> None:
+    code, after = interrupted(tmp_path, "semistream demo", seconds=1.0)
+    assert code == 130
+    assert after[-1] == "semistream: interrupted"
+    assert not any("Traceback" in line for line in after)

@@ -40,7 +40,7 @@ from semistream.spark.demo import (
     DemoSpark,
     Run,
 )
-from semistream.spark.session import ended_by_interrupt
+from semistream.spark.session import ended_by_interrupt, interrupted_later
 from semistream.spec import resolve
 from semistream.units import format_bytes, parse_budget
 from semistream.workload.retail import PRODUCTS, SALES, Retail
@@ -77,13 +77,15 @@ def run_demo(options: DemoOptions) -> int:
     console = Console()
     out = _empty_folder(options.out.resolve())
     console.rule("[bold]semistream demo")
-    with _step(console, "starting Spark"):
-        spark = DemoSpark(out)
+    spark = None
     with ended_by_interrupt():
         try:
+            with interrupted_later(), _step(console, "starting Spark"):
+                spark = DemoSpark(out)
             _Demo(options, console, out, spark).run()
         finally:
-            spark.stop()
+            if spark is not None:
+                spark.stop()
     return 0
 
 

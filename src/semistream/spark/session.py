@@ -62,6 +62,27 @@ def ended_by_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+@contextmanager
+def interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C end the block only when it is done.
+
+    PySpark does not stop a JVM that it has just started, if it is interrupted then.
+    """
+    is_interrupted = False
+
+    def note(number: int, frame: object) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if is_interrupted:
+        signal.raise_signal(signal.SIGINT)
+
+
 def _quiet(work_dir: Path) -> str:
     """Return the option that keeps the JVM from logging its own start."""
     settings = work_dir / "log4j2.properties"
