@@ -401,12 +401,12 @@ class SelfTuningJoin:
     def _known_or_best(
         self, tuner: Tuner, source: SampledSource, rate: float | None, expected: int | None
     ) -> Chosen:
-        demand = tuner.demand(source.sample())
+        codes = source.sample()
         key = (self._kind, self._factors, None if expected is None else expected.bit_length())
         known = self._history.choices.get(key)
-        if known is not None and known.rate == rate and known.fits(demand.skew):
+        if known is not None and known.rate == rate and known.fits(tuner.skew(codes)):
             return known
-        chosen = tuner.best(demand, rate, expected)
+        chosen = tuner.best(tuner.demand(codes), rate, expected)
         self._history.choices.put(key, chosen)
         return chosen
 

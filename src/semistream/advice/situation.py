@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from semistream.budget.rowsizes import Widths
 from semistream.columns import Encoding, encoding_of, plain_batch, width_bytes
 from semistream.cost.conditions import Layout
-from semistream.cost.demand import Demand
+from semistream.cost.demand import Demand, Skew
 from semistream.relation.layout import part_names
 from semistream.relation.pageindex import PageIndex
 from semistream.relation.pagetable import CODES
@@ -89,9 +89,21 @@ def demand_of(
     codes: NDArray[np.int64], reader: PageReader, index: PageIndex | None = None
 ) -> Demand:
     """Return the demand that a sample of key codes shows, by key and by page."""
-    codes = codes[reader.may_hold(codes)]
-    keys, counts = np.unique(codes, return_counts=True)
+    keys, counts = _counted(codes, reader)
     if not len(keys):
         return Demand.zipf(0.0, max(1, reader.row_count))
     pages = (index or PageIndex(reader)).pages(keys)
     return Demand.from_counts(counts, reader.row_count, pages, reader.page_count)
+
+
+def skew_of(codes: NDArray[np.int64], reader: PageReader) -> Skew:
+    """Return the skew that a sample of key codes shows; that needs no index."""
+    _, counts = _counted(codes, reader)
+    return Demand.from_counts(counts, max(1, reader.row_count)).skew
+
+
+def _counted(
+    codes: NDArray[np.int64], reader: PageReader
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the different codes that R may have, and how often each of them is there."""
+    return np.unique(codes[reader.may_hold(codes)], return_counts=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.advice.choice import LOOK_UP, Advisor, Option, are_few
-from semistream.advice.situation import demand_of, layout_of
+from semistream.advice.situation import demand_of, layout_of, skew_of
 from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.budget.split import Split
 from semistream.cost import lookup
@@ -90,6 +90,10 @@ class Tuner:
     def demand(self, codes: NDArray[np.int64]) -> Demand:
         """Return the demand that a sample of key codes shows."""
         return demand_of(codes, self._reader, self.page_index)
+
+    def skew(self, codes: NDArray[np.int64]) -> Skew:
+        """Return the skew that a sample of key codes shows."""
+        return skew_of(codes, self._reader)
 
     def for_few(self, stream_rows: int) -> Chosen | None:
         """Return look-ups if the stream is so short that nothing reads less than they do.

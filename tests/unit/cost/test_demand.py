@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import semistream as ss
-from semistream.advice.situation import demand_in
+from semistream.advice.situation import demand_in, skew_of
 from semistream.cost.demand import Demand, fit_exponent, poisson_below
 from semistream.errors import OptionError
 from semistream.workload.zipf import scatter, zipf_ranks
@@ -92,7 +92,9 @@ def test_a_sample_knows_where_its_keys_lie(tmp_path) -> None:  # type: ignore[no
     relation = ss.build_relation(table, tmp_path / "r", key="k", partitions=1, page_size=2048)
     reader = relation.reader([])
     keys = np.random.default_rng(2).integers(0, 4_000, 5_000)
-    pages = demand_in(pa.table({"k": keys}), relation, ["k"], reader).by_page(reader.page_count)
+    demand = demand_in(pa.table({"k": keys}), relation, ["k"], reader)
+    assert skew_of(keys, reader) == demand.skew
+    pages = demand.by_page(reader.page_count)
     first = reader.page_count // 5 + 2
     assert pages[:first].sum() > 0.95
     spread = demand_in(
