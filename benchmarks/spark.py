@@ -69,7 +69,7 @@ EVERY = [
     for relation, rows, columns, exponent in product(
         (10_000_000, 50_000_000), (10_000, 100_000, 400_000), (len(TWO), len(ALL)), (0.0, 1.0)
     )
-]
+] + [Job(200_000_000, 10_000, 2, 0.0, row_columns=2)]
 USUAL = [
     Job(10_000_000, 10_000, 2, 0.0),
     Job(10_000_000, 400_000, 14, 0.0),
