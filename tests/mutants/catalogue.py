@@ -827,7 +827,7 @@ MUTANTS = (
     ),
     Mutant(
         "ordered look-ups: results leave as they were found",
-        "joins/results.py",
+        "joins/lookup_kernels.py",
         "results[place] = i",
         "results[i] = i",
         ("tests/contract/test_order.py::test_the_order_of_the_stream[lookup]",),

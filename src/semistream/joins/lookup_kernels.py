@@ -142,3 +142,38 @@ def find_in_page(codes, first, last, code):
         base += half * (codes[base + half] < code)
         count -= half
     return base + 1
+
+
+@njit(cache=True)
+def in_turn(slots, first, last, nulls):
+    """Return slots and places of results, by slot; `nulls`, unless negative, where there is none.
+
+    Results of one slot stay in the order in which they are.
+    """
+    ends = np.zeros(last - first + 1, np.int32)
+    for slot in slots:
+        ends[slot - first + 1] += 1
+    missed = 0
+    if nulls >= 0:
+        for i in range(1, len(ends)):
+            missed += ends[i] == 0
+    of_slots = np.empty(len(slots) + missed, np.int32)
+    results = np.empty(len(slots) + missed, np.int32)
+    # 1. Each slot's places, and where they begin; a miss has one.
+    begin = 0
+    for i in range(1, len(ends)):
+        count = ends[i]
+        ends[i - 1] = begin
+        if count == 0 and nulls >= 0:
+            of_slots[begin] = first + i - 1
+            results[begin] = nulls
+            begin += 1
+        for _ in range(count):
+            of_slots[begin] = first + i - 1
+            begin += 1
+    # 2. The results, each at the next place of its slot.
+    for i in range(len(slots)):
+        place = ends[slots[i] - first]
+        results[place] = i
+        ends[slots[i] - first] = place + 1
+    return of_slots, results

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from semistream.budget.resultsizes import ResultColumns
 from semistream.budget.rowsizes import record_dtype
-from semistream.jit import njit
+from semistream.joins import lookup_kernels as kernels
 from semistream.joins.rows import RowStore, Slots
 
 Places = NDArray[np.int32]
@@ -59,7 +59,7 @@ class Results:
         Slots without any are left out, or have the row of nulls as their result.
         """
         nulls = self._capacity if with_misses else -1
-        slots, results = _in_turn(self._slots[: self._count], first, last, nulls)
+        slots, results = kernels.in_turn(self._slots[: self._count], first, last, nulls)
         if with_misses and not self._has_nulls and (results == nulls).any():
             self._rows.put(np.array([nulls]), [pa.nulls(1, field.type) for field in self._schema])
             self._has_nulls = True
@@ -72,38 +72,3 @@ class Results:
     def gather(self, results: Places) -> list[pa.Array]:
         """Return the columns of these rows."""
         return self._rows.gather(results)
-
-
-@njit(cache=True)
-def _in_turn(slots, first, last, nulls):  # type: ignore[no-untyped-def]
-    """Return slots and places of results, by slot; `nulls`, unless negative, where there is none.
-
-    Results of one slot stay in the order in which they are.
-    """
-    ends = np.zeros(last - first + 1, np.int32)
-    for slot in slots:
-        ends[slot - first + 1] += 1
-    missed = 0
-    if nulls >= 0:
-        for i in range(1, len(ends)):
-            missed += ends[i] == 0
-    of_slots = np.empty(len(slots) + missed, np.int32)
-    results = np.empty(len(slots) + missed, np.int32)
-    # 1. Each slot's places, and where they begin; a miss has one.
-    begin = 0
-    for i in range(1, len(ends)):
-        count = ends[i]
-        ends[i - 1] = begin
-        if count == 0 and nulls >= 0:
-            of_slots[begin] = first + i - 1
-            results[begin] = nulls
-            begin += 1
-        for _ in range(count):
-            of_slots[begin] = first + i - 1
-            begin += 1
-    # 2. The results, each at the next place of its slot.
-    for i in range(len(slots)):
-        place = ends[slots[i] - first]
-        results[place] = i
-        ends[slots[i] - first] = place + 1
-    return of_slots, results
