@@ -111,7 +111,7 @@ def test_without_spark(built: Built, tmp_path: Path) -> None:
     rows = ("--relation-rows", "5000", "--relation-out", "r.parquet", "--rows", "1000")
     here.semistream("generate", "retail", *rows, "--out", "sales")
     assert "5,000 rows" in here.semistream("build", "r.parquet", "r.rel", "--key", "product_id")
-    assert "kept in" in here.semistream("calibrate", "r.rel")
+    assert "stored in" in here.semistream("calibrate", "r.rel")
     explain = ("explain", "r.rel", "--memory", "1MB", "--sample", "sales")
     assert "auto chooses" in here.semistream(*explain)
     assert "meshjoin-5a" in here.semistream("lab", "list")
