@@ -14,6 +14,8 @@ setup: $(VENV)/ready ## a virtual environment with everything pinned
 DEMO_READY := $(if $(wildcard $(VENV)/ready),$(VENV)/ready,$(VENV)/ready-demo)
 
 $(VENV)/ready: EXTRA := dev
+$(VENV)/ready: COMPILE := $(BIN)/python -m semistream.advice.kernels
+# The demo compiles the kernels while it writes its tables.
 $(VENV)/ready-demo: EXTRA := demo
 $(VENV)/ready $(VENV)/ready-demo: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -22,7 +24,7 @@ $(VENV)/ready $(VENV)/ready-demo: pyproject.toml constraints.txt
 	@$(PYTHON) src/semistream/cli/java.py
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA)]'
-	$(BIN)/python -m semistream.advice.kernels
+	$(COMPILE)
 	@touch $@
 
 demo: $(DEMO_READY) ## a sales stream enriched on Spark, proved exact, compared with plain Spark

@@ -7,8 +7,10 @@ join of the same files, and the same micro-batches run through plain Spark's joi
 """
 
 import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +67,7 @@ class DemoOptions:
 
 
 class DemoError(SemistreamError):
-    """The enriched rows differ from DuckDB's join. Remedy: report it, this is a bug."""
+    """A step went wrong that should not have. Remedy: report it, this is a bug."""
 
 
 def run_demo(options: DemoOptions) -> int:
@@ -73,20 +75,45 @@ def run_demo(options: DemoOptions) -> int:
     problem = java_problem()
     if problem:
         raise OptionError(problem)
-    _check(options)
     console = Console()
-    out = _empty_folder(options.out.resolve())
-    console.rule("[bold]semistream demo")
     spark = None
-    with ended_by_interrupt():
+    with _kernels_compiled_meanwhile() as wait_for_kernels, ended_by_interrupt():
+        _check(options)
+        out = _empty_folder(options.out.resolve())
+        console.rule("[bold]semistream demo")
         try:
             with interrupted_later(), _step(console, "starting Spark"):
                 spark = DemoSpark(out)
-            _Demo(options, console, out, spark).run()
+            _Demo(options, console, out, spark, wait_for_kernels).run()
         finally:
             if spark is not None:
                 spark.stop()
     return 0
+
+
+@contextmanager
+def _kernels_compiled_meanwhile() -> Iterator[Callable[[], None]]:
+    """Compile the kernels in another process; yield what waits until they are.
+
+    After an installation that takes half a minute, which is spent while the tables are written.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-m", "semistream.advice.kernels"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C is for the demo, which then ends it
+        text=True,
+    ) as compiling:
+
+        def wait() -> None:
+            said, _ = compiling.communicate()
+            if compiling.returncode:
+                raise DemoError(f"the kernels cannot be compiled:\n{said}")
+
+        try:
+            yield wait
+        finally:
+            compiling.kill()
 
 
 def _check(options: DemoOptions) -> None:
@@ -144,8 +171,16 @@ def _step(console: Console, what: str) -> Iterator[None]:
 class _Demo:
     """The steps, in order; each leaves its files under `out`."""
 
-    def __init__(self, options: DemoOptions, console: Console, out: Path, spark: DemoSpark) -> None:
+    def __init__(
+        self,
+        options: DemoOptions,
+        console: Console,
+        out: Path,
+        spark: DemoSpark,
+        wait_for_kernels: Callable[[], None],
+    ) -> None:
         self._options = options
+        self._wait_for_kernels = wait_for_kernels
         self._console = console
         self._out = out
         self._spark = spark
@@ -156,6 +191,8 @@ class _Demo:
     def run(self) -> None:
         """Build, stream, prove, compare."""
         self._generate()
+        with _step(self._console, "waiting until the kernels are compiled"):
+            self._wait_for_kernels()
         relation = self._build()
         budget = parse_budget(self._options.memory, relation.size_bytes)
         self._console.print(

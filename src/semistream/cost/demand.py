@@ -30,6 +30,7 @@ LEAST_HEAD_COUNT = 8
 # Sampled tuples of the tail that share a stretch of pages, evenly.
 _DRAWS_PER_STRETCH = 256
 _MOST_EXPONENT = 3.0
+_STEPS_OF_ARRIVALS = 48
 PROBED_SHARES = (1e-4, 1e-3, 1e-2, 1e-1)  # of the keys, that a cache would hold
 _MOVED = 0.1  # of the hit ratio of one of these caches: then the demand has changed
 _SEED = 20_07
@@ -141,9 +142,13 @@ class Demand:
         A key has a place if fewer than `ways` more requested keys share its set; their number is
         Poisson-distributed.
         """
+        return self._without(self._kept(sets, ways))
+
+    def _kept(self, sets: int, ways: int) -> Floats:
+        """Return the probability that a set-associative cache keeps a key, for each class."""
         _, counts = self._classes
         middle = np.cumsum(counts) - counts / 2
-        return self._without(poisson_below(ways, np.maximum(0.0, middle - 0.5) / max(1, sets)))
+        return poisson_below(ways, np.maximum(0.0, middle - 0.5) / max(1, sets))
 
     def first_come_share(self, rows: int) -> tuple[float, "Demand"]:
         """Return the same for a cache that keeps the keys that came first, until it was full."""
@@ -155,19 +160,44 @@ class Demand:
         arrivals = np.exp(falling_root(free, 0.0, 60.0))
         return self._without(-np.expm1(-shares * arrivals))
 
-    def repeated_share(self, tuples: int, window: int, learns_after: float = 1.0) -> float:
-        """Return the most hits of a cache that was empty, as a share of some tuples.
+    def learned_share(
+        self, tuples: int, window: int, sets: int, ways: int, learns_after: float = 1.0
+    ) -> float:
+        """Return the hits of the same cache if it was empty at first, as a share of some tuples.
 
-        A row enters the cache when two tuples in one window request it, and those windows come one
-        after the other: with x requests in a window on average, after 1/(1 − e^−x·(1 + x)) of them.
-        Of the last of these, only the share `learns_after` has passed when the row enters.
+        Tuples pass it in N windows, one after the other, W of them until it is full. While it is
+        not, a row enters when a tuple in the window requests it, later when two do. With x
+        requests in a window on average, p = 1 − e^−x and p' = 1 − e^−x·(1 + x), that takes on
+        average, and at most N::
+
+            (1 − (1 − p)^W) / p  +  (1 − p)^W · (1 − (1 − p')^(N − W)) / p'    windows
+
+        Instead of the last of these, `learns_after` windows pass until the row has entered.
         """
         shares, counts = self._classes
-        per_window = window * shares
-        enters = np.maximum(1e-12, 1 - np.exp(-per_window) * (1 + per_window))
-        windows = 1 / enters - 1 + learns_after
-        hits = np.maximum(0.0, tuples * shares - per_window * windows)
-        return float((counts * hits).sum() / max(1, tuples))
+        per_window, windows = window * shares, tuples / window
+        filling = min(windows, self._arrivals_of(sets * ways) / window)
+        once = np.maximum(1e-12, -np.expm1(-per_window))
+        twice = np.maximum(1e-12, once - np.exp(-per_window) * per_window)
+        left_then = np.exp(-per_window * filling)
+        left_after = np.exp(np.log1p(-np.minimum(twice, 1 - 1e-12)) * (windows - filling))
+        passed = (1 - left_then) / once + left_then * (1 - left_after) / twice
+        passed += (learns_after - 1) * (1 - left_then * left_after)
+        hits = counts * per_window * np.maximum(0.0, windows - passed) * self._kept(sets, ways)
+        return float(hits.sum() / max(1, tuples))
+
+    def _arrivals_of(self, keys: float) -> float:
+        """Return in how many tuples this number of different keys is expected."""
+        return float(np.interp(keys, *self._different))
+
+    @cached_property
+    def _different(self) -> tuple[Floats, Floats]:
+        """Different keys of some tuples, and the numbers of these tuples."""
+        shares, counts = self._classes
+        most = max(2.0, 64.0 * self.key_count)
+        arrivals = np.concatenate([[0.0], np.geomspace(1.0, most, _STEPS_OF_ARRIVALS)])
+        different = [float(-(counts * np.expm1(-shares * tuples)).sum()) for tuples in arrivals]
+        return np.array(different), arrivals
 
     def _without(self, kept: Floats) -> tuple[float, "Demand"]:
         """Return the share of the keys that are kept with these probabilities, and the others."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from semistream.budget.frontsizes import WAYS
 from semistream.budget.rules import RULES, BudgetRules, Settings
 from semistream.cost import frontstage, hybridjoin, inlj, lookup, meshjoin, xhybridjoin
 from semistream.cost.conditions import Conditions
@@ -11,6 +12,7 @@ from semistream.cost.prediction import Prediction, Work
 
 _Predict = Callable[[Conditions, Any], Prediction]
 _Drain = Callable[[Conditions, Any, float], Work]
+_FILLED_FIRST = 1.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +23,10 @@ class Model:
     predict_back: _Predict  # a loop, while the stream goes on
     drain_back: _Drain  # tuples that all fit the window, until the last is resolved
     empties_window: bool = False  # in each loop, whatever has arrived
-    # Windows of a hot key's tuples that pass before the front stage has the key: one, or half of
-    # one if tuples are resolved from the first loop on, while the window fills.
-    learns_after: float = 1.0
+    # Windows of tuples that pass, as was measured, before the front stage has a key of which one
+    # window has enough: a scan resolves tuples from its first loop on, while the window fills; an
+    # index join fills it first, and needs a part of a sweep to come to the key's page.
+    learns_after: float = _FILLED_FIRST
 
     def predict(self, conditions: Conditions, settings: Settings, cached_rows: int) -> Prediction:
         """Return what a loop with these settings costs and serves, and the stream if it ends."""
@@ -41,7 +44,7 @@ class Model:
             # is empty until then. Those after them are served as in a stream that goes on.
             waiting = min(rows, settings.places)
             work = self.drain_back(conditions, settings, waiting)
-            about = (rows - waiting, settings.places, self.learns_after)
+            about = (rows - waiting, settings.places, self.learns_after, cached_rows)
             work += _work_behind(conditions, loop, *about)
         return replace(
             loop,
@@ -62,19 +65,25 @@ class Model:
 
 
 def _work_behind(
-    conditions: Conditions, loop: Prediction, tuples: int, places: int, learns_after: float
+    conditions: Conditions,
+    loop: Prediction,
+    tuples: int,
+    places: int,
+    learns_after: float,
+    cached_rows: int,
 ) -> Work:
     """Return what tuples take that come after a full window of `places` tuples.
 
     At first the front stage has few rows, whatever it will have later. With one place it takes any
-    row, so it is soon full.
+    row, so it is soon full; pinned pages soon are, too.
     """
-    if places == 1:
+    if places == 1 or not cached_rows:
         return loop.work(tuples / loop.tuples_per_loop)
     passing = loop.tuples_per_loop * (1 - loop.hit_ratio)
     rows = places + tuples
-    repeated = conditions.demand.repeated_share(rows, places, learns_after) * rows
-    loops = (tuples - min(loop.hit_ratio * tuples, repeated)) / passing
+    about = (cached_rows // WAYS, WAYS, learns_after)
+    hits = conditions.demand.learned_share(rows, places, *about) * rows
+    loops = (tuples - min(loop.hit_ratio * tuples, hits)) / passing
     work = loop.work(loops)
     # These loops serve fewer hits than the later ones, whose cost is `loop_s`.
     hits_less = loops * loop.tuples_per_loop - tuples
@@ -110,7 +119,7 @@ MODELS = {
         RULES[name],
         *both,
         empties_window=name == "lookup",
-        learns_after=0.5 if both is _SCAN else 1.0,
+        learns_after=0.5 if both is _SCAN else _FILLED_FIRST,
     )
     for name, both in _PREDICTIONS.items()
 }
