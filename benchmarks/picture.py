@@ -9,6 +9,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -78,7 +79,8 @@ def _times(folder: Path, rows: int, batch_rows: int, memory: int) -> dict[str, f
         for name in (OURS, *PLAIN):
             try:
                 check(name, fingerprint(joins[name](data.all_batches())), answer)
-                _, found[name] = steady_seconds(data.stream(), joins[name], False)
+                _, *steady = steady_seconds(data.stream(), joins[name], False)
+                found[name] = median(steady)
             except (PySparkException, Py4JJavaError) as error:  # a broadcast that is too large
                 print(f"{name}, R {rows:,}: {str(error).strip().splitlines()[0][:100]}")
         return found
