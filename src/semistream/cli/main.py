@@ -103,7 +103,7 @@ def _add_demo(commands: Commands) -> None:
         formatter_class=WithDefaults,
     )
     demo.add_argument("--rows", type=int, default=8_000_000, help="rows of the product master")
-    demo.add_argument("--sales", type=int, default=4_000_000, help="rows of the sales stream")
+    demo.add_argument("--sales", type=int, default=1_000_000, help="rows of the sales stream")
     demo.add_argument("--batches", type=int, default=10, help="micro-batches of the stream")
     demo.add_argument("--memory", default="5%", help="budget: a size, or a share of the master")
     demo.add_argument(
