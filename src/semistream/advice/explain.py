@@ -32,6 +32,7 @@ from semistream.budget.sizes import Sizes
 from semistream.conditions.condition import Conditions as PairConditions
 from semistream.cost import resident
 from semistream.cost.models import MODELS
+from semistream.cost.prediction import Target
 from semistream.cost.tuning import least_budget
 from semistream.errors import BudgetError
 from semistream.extras import needs_extra
@@ -364,7 +365,7 @@ class _Explainer:
             return None
         most, conditions = self._advisor.resident_bytes, self._conditions
         sizes = self._advisor.sizes(name)
-        least = least_budget(MODELS[name], sizes, conditions, rate, most)
+        least = least_budget(MODELS[name], sizes, conditions, Target(rate), most)
         if least is None and rate <= resident.predict(conditions.factors).rate:
             least = most
         return least

@@ -33,7 +33,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
-from semistream.advice.auto import AUTO, check_options
+from semistream.advice.auto import AUTO
+from semistream.advice.checks import check_options
 from semistream.advice.settings import Settings, named_algorithm, split_of
 from semistream.advice.shed import check_shed, weighted_spec
 from semistream.conditions.condition import Conditions

@@ -18,7 +18,7 @@ from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts, at_size
 from semistream.cost.hybridjoin import predict
 from semistream.cost.models import MODELS
-from semistream.cost.prediction import Prediction
+from semistream.cost.prediction import Prediction, Target
 from semistream.cost.tuning import evaluate, least_budget, tune
 from semistream.errors import BudgetError
 from semistream.joins.frontstage import POLICY
@@ -134,11 +134,11 @@ def test_least_budget_just_holds_the_rate(bench: Bench) -> None:
     model, sizes = MODELS["meshjoin"], bench.advisor.sizes("meshjoin")
     conditions = bench.conditions(0.0)
     most = bench.relation.size_bytes
-    least = least_budget(model, sizes, conditions, 20_000, most)
+    least = least_budget(model, sizes, conditions, Target(20_000), most)
     assert least is not None
     assert tune(model, sizes, least, conditions).prediction.rate >= 20_000
     assert tune(model, sizes, int(least * 0.9), conditions).prediction.rate < 20_000
-    assert least_budget(model, sizes, conditions, 1e12, most) is None
+    assert least_budget(model, sizes, conditions, Target(1e12), most) is None
 
 
 def test_more_memory_is_never_slower(bench: Bench) -> None:
