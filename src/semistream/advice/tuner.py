@@ -152,10 +152,8 @@ class Tuner:
             return Chosen(most_bytes, option, demand.skew, stream_rows=stream_rows)
         target = Target(rate, self._latency_s, HEADROOM)
         held = replace(conditions, stream_rows=None, target=target)
-        if self._latency_s == inf:
+        if inf in (rate, self._latency_s):  # to catch up with more than is served, the fastest
             option = advisor.choose(most_bytes, conditions)
-        elif rate == inf:  # more than can be served: all of the memory
-            option = advisor.choose(most_bytes, held)
         else:
             most_bytes, option = advisor.choose_for(most_bytes, held)
         model, sizes = MODELS[option.name], advisor.sizes(option.name)
