@@ -98,17 +98,20 @@ def test_what_comes_closest(relation: ss.Relation) -> None:
 
 
 def arriving(sales: pa.Table, rate: float, device: EmulatedDevice) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that have arrived by the device's clock; an empty batch if there are none."""
+    """Yield the rows that have arrived by the device's clock; an empty batch if there are none.
+
+    If rows are requested again before anything was read, time passes until the next arrives.
+    """
     (whole,) = sales.combine_chunks().to_batches()
-    row, requested_s = 0, -1.0
+    row, empty_s = 0, -1.0
     while row < len(whole):
         due = min(len(whole), int(device.now_s * rate)) - row
-        if due > 0 or device.now_s > requested_s:
-            requested_s = device.now_s
-            yield whole[row : row + due]
-            row += due
-        else:
+        if due == 0 and device.now_s == empty_s:
             device.idle(1 / rate)
+            continue
+        empty_s = device.now_s if due == 0 else empty_s
+        yield whole[row : row + due]
+        row += due
 
 
 def latencies_s(
@@ -136,11 +139,11 @@ def test_a_join_holds_the_latency(
     join = SelfTuningJoin(*about, history=History())
     found = latencies_s(join, sales, RATE, device)
     assert found[len(found) // 3 :].mean() <= 1.25 * target_s
-    assert join.telemetry.memory_bytes_peak < BUDGET
+    assert max(change.budget_bytes for change in join.changes) < BUDGET / 4
     assert not caplog.records
 
 
-@pytest.mark.parametrize("target_s", [0.05, 1e-6])
+@pytest.mark.parametrize("target_s", [0.1, 1e-6])
 def test_another_choice_keeps_the_latency(
     relation: ss.Relation,
     target_s: float,
