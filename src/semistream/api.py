@@ -7,6 +7,7 @@ predictions, `spark` the executors. This module puts them together and is on top
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -68,6 +69,7 @@ class Relation(relation.Relation):
         *,
         memory: int | str,
         rate: float | None = None,
+        latency: float | str | timedelta | None = None,
         skew: float | None = None,
         sample: pa.Table | None = None,
         on: On | None = None,
@@ -80,7 +82,8 @@ class Relation(relation.Relation):
     ) -> Explanation:
         """Return what a budget buys: algorithms ranked by predicted rate, the split, alternatives.
 
-        `skew` is a Zipf exponent; a `sample` of the stream, a table with its key, says more. With
+        `skew` is a Zipf exponent; a `sample` of the stream, a table with its key, says more. With a
+        `rate`, and a `latency` as in `join`, it says which memory holds them. With
         `batch`, the rows of a micro-batch, also how long that takes and what it reads. With
         `condition`, `valid_at`, `ordered` or `shed`, as in `join`, also what they cost. See
         `semistream.advice.explain`.
@@ -89,6 +92,7 @@ class Relation(relation.Relation):
             self,
             memory=memory,
             rate=rate,
+            latency=latency,
             skew=skew,
             sample=sample,
             on=on,

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from semistream.advice.auto import AUTO, make_join
+from semistream.advice.checks import latency_in_s
 from semistream.advice.settings import Settings, named_algorithm
 from semistream.advice.shed import SheddingJoin, check_shed
 from semistream.conditions.condition import Conditions
@@ -38,7 +40,8 @@ class JoinOptions:
     front_stage: bool = False
     settings: Settings | None = None
     shed: Shedding | str | None = None
-    rate: float | None = None  # only of `join`
+    rate: float | None = None  # this and the next: only of `join`
+    latency: float | str | timedelta | None = None
 
     def memory_bytes(self, relation: Relation) -> int:
         """Return the budget of the whole join in bytes."""
@@ -78,6 +81,7 @@ def join(
     settings: Settings | None = None,
     shed: Shedding | str | None = None,
     rate: float | None = None,
+    latency: float | str | timedelta | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Join a stream of record batches with a relation, within a memory budget.
 
@@ -105,6 +109,12 @@ def join(
     `memory`. Where the rate is more than it can serve, it then joins only a part of the rows: each
     output row has a weight, so that weighted sums and counts are unbiased.
 
+    With a `rate` and a `latency` (``"50ms"``, seconds, a timedelta) it uses the least memory for
+    which the model predicts that it keeps up, and that the average time from a row's arrival to its
+    output is at most the latency. If there is none, it takes what comes closest, and logs a
+    warning. While no row arrives, the stream has to yield empty batches: otherwise rows wait for
+    the window to fill.
+
     >>> from semistream import build_relation
     >>> import tempfile
     >>> products = pa.table({"product_id": [1, 2], "name": ["pen", "ink"]})
@@ -129,6 +139,7 @@ def join(
         settings,
         shed,
         rate,
+        latency,
     )
     operator, batches = _prepare(stream, relation, options)
     return iter(()) if operator is None else operator.join(batches)
@@ -168,6 +179,9 @@ def _prepare(
     about = (options.algorithm, options.front_stage, options.settings)
     algorithm, settings = named_algorithm(*about)
     shed = shedding_of(options.shed)
+    rate, ordered = options.rate, options.ordered
+    about_latency = (options.latency, algorithm, spec)
+    latency_s = latency_in_s(*about_latency, rate=rate, ordered=ordered, shed=shed)
 
     def make(spec: JoinSpec, budget_bytes: int) -> Operator:
         return make_join(
@@ -175,16 +189,17 @@ def _prepare(
             relation,
             spec,
             budget_bytes,
-            rate=options.rate if shed is None else None,
+            rate=rate if shed is None else None,
+            latency_s=latency_s,
             stream_rows=_row_count(stream),
-            ordered=options.ordered,
+            ordered=ordered,
             settings=settings,
         )
 
     if shed is None:
         return make(spec, budget_bytes), batches
-    rate = check_shed(shed, algorithm, spec, options.rate)
-    return SheddingJoin(relation, spec, budget_bytes, shed, rate, make), batches
+    arrivals = check_shed(shed, algorithm, spec, rate)
+    return SheddingJoin(relation, spec, budget_bytes, shed, arrivals, make), batches
 
 
 def _row_count(stream: Stream) -> int | None:

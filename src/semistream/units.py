@@ -19,6 +19,7 @@ _FACTORS = {
 
 
 _SECONDS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1e-3),
     **dict.fromkeys(("", "s", "sec", "second", "seconds"), 1.0),
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hour", "hours"), 3_600.0),
@@ -67,8 +68,8 @@ def parse_budget(memory: int | str, relation_bytes: int) -> int:
 def parse_seconds(duration: float | str | timedelta) -> float:
     """Return a duration in seconds: a number, a timedelta, or text such as ``"10min"``.
 
-    >>> parse_seconds("10min"), parse_seconds("1.5h"), parse_seconds(30)
-    (600.0, 5400.0, 30.0)
+    >>> parse_seconds("10min"), parse_seconds("1.5h"), parse_seconds(30), parse_seconds("50ms")
+    (600.0, 5400.0, 30.0, 0.05)
     """
     if isinstance(duration, timedelta):
         seconds = duration.total_seconds()
@@ -76,8 +77,8 @@ def parse_seconds(duration: float | str | timedelta) -> float:
         found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", duration.lower())
         if not found or found[2] not in _SECONDS:
             raise OptionError(
-                f"a duration must be a number of seconds or text such as '30s', '10min', '2h' or "
-                f"'1d'; got {duration!r}"
+                f"a duration must be a number of seconds or text such as '50ms', '30s', '10min', "
+                f"'2h' or '1d'; got {duration!r}"
             )
         seconds = float(found[1]) * _SECONDS[found[2]]
     else:

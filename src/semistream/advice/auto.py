@@ -20,7 +20,8 @@ So each row is resolved by exactly one join, and a change can lose nothing. If t
 again what runs, for what the stream is like now, nothing ends.
 
 With an expected `rate` the join uses only as much of the budget as holds that rate, and more or
-less of it as the arrivals become more or fewer.
+less of it as the arrivals become more or fewer. With a `latency_s` as well, it uses as much as
+holds both; if nothing does, it warns once, and comes as close as it can.
 
 Memory: one ledger and one page table serve all joins that run. The model needs
 `Tuner.model_bytes`. At the start that is reserved while nothing else is; later the model uses the
@@ -29,6 +30,7 @@ If that is too little, demand is not looked at again; if the model does not fit 
 choice is made without it. `semistream.memory` says what is not counted.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,9 +39,10 @@ from time import perf_counter
 import pyarrow as pa
 
 from semistream.advice.calibration import factors_for
+from semistream.advice.checks import check_options
 from semistream.advice.choice import LOOK_UP, RESIDENT, Advisor, Option, are_few, most_preferred
 from semistream.advice.history import HISTORY, History
-from semistream.advice.ordered import check_order, make_ordered
+from semistream.advice.ordered import make_ordered
 from semistream.advice.sampling import SampledSource
 from semistream.advice.settings import ALIASES, Settings, split_of
 from semistream.advice.tuner import Chosen, Tuner
@@ -69,6 +72,7 @@ from semistream.spec import JoinSpec, read_columns
 AUTO = "auto"
 MESHJOIN = ALGORITHMS["meshjoin"].name
 HANDS_OVER = True  # the rows of the front stage, from one join to the next
+_LOG = logging.getLogger(__name__)
 _FIRST_ROWS = 100_000  # expected of a stream of which nothing is known
 
 
@@ -81,6 +85,7 @@ def make_join(
     *,
     factors: CostFactors | None = None,
     rate: float | None = None,
+    latency_s: float | None = None,
     stream_rows: int | None = None,
     front: KeptFront | None = None,
     history: History = HISTORY,
@@ -95,8 +100,8 @@ def make_join(
     A named algorithm splits its budget by the usual shares. ``auto`` chooses algorithm and split by
     the model; the `factors` it needs for that are those of this machine, if it was calibrated, or
     of a common one. `stream_rows` is the length of the stream, if known. With a `rate` it uses only
-    the memory that this rate needs. `front` is a front stage that outlives the join, in memory of
-    its own, and `history` what is known of earlier streams.
+    the memory that this rate needs, or with a `latency_s` that both need. `front` is a front stage
+    that outlives the join, in memory of its own, and `history` what is known of earlier streams.
     """
     known = [AUTO, *ALGORITHMS, *ALIASES]
     if name not in known or name in ALIASES:
@@ -113,52 +118,13 @@ def make_join(
             return make_operator(name, relation, spec, budget_bytes, partition, split, front=front)
         about = (relation, spec, budget_bytes, partition)
         expected = (factors, rate, stream_rows)
-        return SelfTuningJoin(*about, *expected, front=front, history=history)
+        return SelfTuningJoin(*about, *expected, latency_s, front=front, history=history)
 
     if ordered is None:
         return make(name, spec, budget_bytes, requested)
     is_long = stream_rows is not None and stream_rows >= relation.row_count
     chosen = [name] if name != AUTO else [RESIDENT, LOOK_UP] if is_long else [LOOK_UP]
     return make_ordered(chosen, relation, spec, budget_bytes, make)
-
-
-def check_options(
-    name: str,
-    spec: JoinSpec,
-    *,
-    ordered: str | None,
-    rate: float | None,
-    settings: Settings | None,
-) -> None:
-    """Raise `OptionError` with the reason if options cannot go together."""
-    check_rate(name, rate)
-    if not spec.stream_key:
-        check_without_key(name, ordered)
-    check_order(ordered, name)
-    if ordered is not None and settings is not None:
-        raise OptionError(
-            "settings and ordered cannot go together: ordered splits the budget itself"
-        )
-
-
-def check_without_key(name: str, ordered: str | None) -> None:
-    """Raise if a join without equal keys cannot be run like this."""
-    if name not in (AUTO, MESHJOIN):
-        raise OptionError(
-            f"{name} finds rows by their keys, but on=[] compares none; only meshjoin, which reads "
-            "all of the relation, can do that. Use algorithm='meshjoin' or 'auto'"
-        )
-    if ordered is not None:
-        raise OptionError("a join with on=[] cannot be ordered yet; leave ordered out")
-
-
-def check_rate(name: str, rate: float | None) -> None:
-    """Raise `OptionError` if a rate makes no sense, or not for this algorithm."""
-    if rate is not None and (rate <= 0 or name != AUTO):
-        raise OptionError(
-            f"rate is a positive number of tuples per second, for algorithm='auto'; got {rate} "
-            f"and {name!r}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +158,7 @@ class SelfTuningJoin:
         factors: CostFactors | None = None,
         rate: float | None = None,
         stream_rows: int | None = None,
+        latency_s: float | None = None,
         *,
         front: KeptFront | None = None,
         history: History = HISTORY,
@@ -206,6 +173,8 @@ class SelfTuningJoin:
         self._factors = factors  # loaded when the model is first used, unless given
         self._rate = rate  # expected arrivals per second, at the start of a stream
         self._stream_rows = stream_rows  # of the stream, if known
+        self._latency_s = latency_s  # that tuples may have on average, if there is a rate
+        self._warned = False  # that the latency will be longer
         self._front = front  # that outlives all joins
         self._history = history  # of earlier streams
         self._clock = clock
@@ -380,7 +349,7 @@ class SelfTuningJoin:
             columns = read_columns(self._relation, self._spec)
             checked_s = condition_s(self._spec.condition, self._reader.rows_per_key)
             factors = with_tuple_cost(self._factors, checked_s)
-            about = (self._reader, columns, self._budget_bytes, factors)
+            about = (self._reader, columns, self._budget_bytes, factors, self._latency_s)
             self._tuner = Tuner(advisor, *about)
         expected = self._expected_rows(source)
         few = None if expected is None or rate is not None else self._tuner.for_few(expected)
@@ -392,11 +361,20 @@ class SelfTuningJoin:
             self._drop_learned()
         reserved = self.ledger.reserve("cost model", model_bytes)
         try:
-            return self._known_or_best(self._tuner, source, rate, expected)
+            chosen = self._known_or_best(self._tuner, source, rate, expected)
         finally:
             reserved.release()
             if self._tuner.model_bytes:
                 return_freed_pages()  # the join that follows uses them
+        self._warn_if_late(chosen)
+        return chosen
+
+    def _warn_if_late(self, chosen: Chosen) -> None:
+        """Warn, once, if a choice does not hold the target."""
+        text = chosen.missed_text(self._latency_s)
+        if text and not self._warned:
+            self._warned = True
+            _LOG.warning(text)
 
     def _known_or_best(
         self, tuner: Tuner, source: SampledSource, rate: float | None, expected: int | None
@@ -445,4 +423,4 @@ class SelfTuningJoin:
         types = tuple(str(dtype) for dtype in spec.stream_schema.types)
         stream = (spec.stream_key, types, spec.condition)
         chosen_from = (self._budget_bytes, device and device.name, relation.reading.whole_pages)
-        return about, stream, chosen_from
+        return about, stream, chosen_from, self._latency_s

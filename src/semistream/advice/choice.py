@@ -30,6 +30,10 @@ _FEW_PER_PAGE = 5
 # After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
 _GLANCED = 4  # algorithms of which more than the usual split is tried
+# Budgets that are tried for a target have at least this number of bits beside the least budget. If
+# none holds it, so many of the largest are ranked.
+_LEAST_BITS = 10
+_RANKED = 4
 # Options with this share of the best rate are equal, as far as the model can tell.
 _AS_GOOD = 0.995
 
@@ -122,16 +126,13 @@ class Advisor:
             raise errors[
                 min(errors, key=lambda name: (errors[name].least_bytes or 0, _preference(name)))
             ]
-        best = max(option.speed for option in surveyed)
+        close = _close(surveyed, conditions)
         options = [
-            Option(o.name, self._refine(o, budget_bytes, conditions))
-            if o.speed >= _CLOSE * best
-            else o
+            Option(o.name, self._refine(o, budget_bytes, conditions)) if o in close else o
             for o in surveyed
         ]
-        options.sort(key=lambda option: -option.speed)
-        as_good = [o for o in options if o.speed >= _AS_GOOD * options[0].speed]
-        favourite = min(as_good, key=lambda option: _preference(option.name))
+        options = _best_first(options, conditions)
+        favourite = _favourite(options, conditions)
         return [favourite, *(o for o in options if o is not favourite)]
 
     def choose(self, budget_bytes: int, conditions: Conditions) -> Option:
@@ -150,12 +151,34 @@ class Advisor:
                 errors.append(error)
         if not found:
             raise min(errors, key=lambda error: error.least_bytes or 0)
-        found.sort(key=lambda option: -option.speed)
-        close = [o for o in found[:_GLANCED] if o.speed >= _CLOSE * found[0].speed]
+        close = _close(found, conditions)[:_GLANCED]
         options = [self._glance(option, budget_bytes, conditions) for option in close]
-        best = max(option.speed for option in options)
-        as_good = [option for option in options if option.speed >= _AS_GOOD * best]
-        return min(as_good, key=lambda option: _preference(option.name))
+        return _favourite(options, conditions)
+
+    def choose_for(self, most_bytes: int, conditions: Conditions) -> tuple[int, Option]:
+        """Return a budget and an algorithm that hold the target of `conditions`.
+
+        It is the least budget, to a factor of 2 beyond the least in which anything runs; or where
+        none holds the target, the one that comes closest. Not always the most, because a larger
+        window has a longer latency.
+        """
+        assert conditions.target is not None, "it is what this is for"
+        least = min(MODELS[name].rules.least_bytes(self.sizes(name)) for name in CHOICES)
+        spare = max(0, most_bytes - least)
+        halvings = reversed(range(max(1, spare.bit_length() - _LEAST_BITS)))
+        budgets = [min(most_bytes, least + (spare >> times)) for times in halvings]
+        ways = [(budget, self.choose) for budget in budgets]
+        ways += [(budget, self._first) for budget in budgets[-_RANKED:]]
+        tried: list[tuple[int, Option]] = []
+        for budget_bytes, choose in ways:
+            option = choose(budget_bytes, conditions)
+            if conditions.target.is_held(option.tuned.prediction):
+                return budget_bytes, option
+            tried.append((budget_bytes, option))
+        return max(tried, key=lambda each: conditions.worth(each[1].tuned.prediction))
+
+    def _first(self, budget_bytes: int, conditions: Conditions) -> Option:
+        return self.rank(budget_bytes, conditions)[0]
 
     def _glance(self, option: Option, budget_bytes: int, conditions: Conditions) -> Option:
         model, sizes = MODELS[option.name], self.sizes(option.name)
@@ -175,6 +198,29 @@ class Advisor:
     def _refine(self, option: Option, budget_bytes: int, conditions: Conditions) -> Tuned:
         model = MODELS[option.name]
         return refine(model, self.sizes(option.name), budget_bytes, conditions, option.tuned)
+
+
+def _best_first(options: list[Option], conditions: Conditions) -> list[Option]:
+    def worth(option: Option) -> tuple[float, float, float]:
+        return conditions.worth(option.tuned.prediction)
+
+    return sorted(options, key=worth, reverse=True)
+
+
+def _close(options: list[Option], conditions: Conditions) -> list[Option]:
+    """Return options that may be the best once they are tuned further, the best first."""
+    options = _best_first(options, conditions)
+    if conditions.target is not None:
+        return options[:_GLANCED]
+    return [option for option in options if option.speed >= _CLOSE * options[0].speed]
+
+
+def _favourite(options: list[Option], conditions: Conditions) -> Option:
+    """Return the most preferred of the options that are as good as the best."""
+    worths = [conditions.worth(option.tuned.prediction) for option in options]
+    *held, speed = max(worths)
+    good = [o for o, w in zip(options, worths, strict=True) if w >= (*held, _AS_GOOD * speed)]
+    return min(good, key=lambda option: _preference(option.name))
 
 
 def are_few(stream_rows: int, page_count: int) -> bool:

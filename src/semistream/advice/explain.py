@@ -10,13 +10,16 @@ Nothing is measured: the cost factors are those of `semistream calibrate`, or of
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from os import PathLike
 from typing import Any
 
 import pyarrow as pa
 
+from semistream.advice.auto import AUTO
 from semistream.advice.calibration import Calibration
+from semistream.advice.checks import latency_in_s
 from semistream.advice.choice import LOOK_UP, RESIDENT, Option
 from semistream.advice.explain_options import Asked, OptionCost, option_costs
 from semistream.advice.explain_text import (
@@ -32,10 +35,11 @@ from semistream.budget.sizes import Sizes
 from semistream.conditions.condition import Conditions as PairConditions
 from semistream.cost import resident
 from semistream.cost.models import MODELS
+from semistream.cost.prediction import Target
 from semistream.cost.tuning import least_budget
 from semistream.errors import BudgetError
 from semistream.extras import needs_extra
-from semistream.joins.shedding import Shedding
+from semistream.joins.shedding import Shedding, shedding_of
 from semistream.relation.relation import Relation
 from semistream.spec import Columns, On
 from semistream.units import format_bytes, parse_budget
@@ -72,13 +76,15 @@ class Explanation:
     ranking: tuple[Row, ...]
     split: dict[str, int]  # bytes by part, of one task
     other_budgets: dict[int, float]  # rates of half and twice the budget
-    least_memory_bytes: int | None  # that holds the rate; None if none does, or no rate was given
+    # That holds the rate, and the latency if there is one; None if none does, or no rate was given.
+    least_memory_bytes: int | None
     resident_bytes: int  # to hold all of R with the columns that are read
     scan_s: float  # to read the columns of R once, and hash its rows
     even_rows: float | None  # in larger micro-batches, reading all of R is as fast
     calibrated: str  # what the cost factors are
     is_calibrated: bool  # whether they were measured on this machine
     typical_error: float  # of the cost factors, relative
+    latency_s: float | None = None  # that tuples may have on average
     options: tuple[OptionCost, ...] = ()  # conditions, versions, order, shedding
     batch: MicroBatch | None = None  # if a size of a micro-batch was given
     # For the chart of a micro-batch, computed when it is drawn.
@@ -199,13 +205,17 @@ class Explanation:
         return said
 
     def _about_rate(self, rate: float) -> str:
+        target = f"{rate:,.0f} tuples/s"
+        if self.latency_s is not None:
+            target += f" with a latency of {seconds(self.latency_s)}"
         if self.least_memory_bytes is None:
-            return f"No memory up to that of all of R holds {rate:,.0f} tuples/s on one core."
-        verdict = "holds" if self.tuples_per_s >= rate else "does not hold"
-        return (
-            f"This budget {verdict} {rate:,.0f} tuples/s; the least that does is "
-            f"{format_bytes(self.least_memory_bytes)}."
-        )
+            return f"No memory up to that of all of R holds {target} on one core."
+        is_held = self.tuples_per_s >= rate
+        if self.latency_s is not None:  # auto uses no more of a budget than it needs
+            is_held = self.memory_bytes >= self.least_memory_bytes
+        verdict = "holds" if is_held else "does not hold"
+        least = format_bytes(self.least_memory_bytes)
+        return f"This budget {verdict} {target}; the least that does is {least}."
 
 
 def explain(
@@ -213,6 +223,7 @@ def explain(
     *,
     memory: int | str,
     rate: float | None = None,
+    latency: float | str | timedelta | None = None,
     skew: float | None = None,
     sample: pa.Table | None = None,
     on: On | None = None,
@@ -226,7 +237,8 @@ def explain(
 ) -> Explanation:
     """Return what the model says of a join; see `Explanation`.
 
-    With `batch`, the rows of a micro-batch, it also says what that takes. `condition`, `valid_at`,
+    With a `rate` and a `latency`, as in `join`, it says which memory holds both. With `batch`, the
+    rows of a micro-batch, it also says what that takes. `condition`, `valid_at`,
     `ordered` and `shed` are those of `join`: it says what each costs. A condition and versions need
     a sample, for the stream's columns.
 
@@ -248,7 +260,9 @@ def explain(
     )
     budget_bytes = parse_budget(memory, relation.size_bytes)
     explainer = _Explainer(asked)
-    explained = explainer.explain(budget_bytes, rate, batch)
+    about_latency = (latency, AUTO, asked.spec)
+    latency_s = latency_in_s(*about_latency, rate=rate, ordered=ordered, shed=shedding_of(shed))
+    explained = explainer.explain(budget_bytes, rate, latency_s, batch)
     rates = {row.algorithm: row.tuples_per_s for row in explained.ranking}
     about = (relation, asked.spec, budget_bytes, rates, explained.algorithm, rate)
     costs = option_costs(Asked(ordered, shed), *about, partial(explainer.in_order, budget_bytes))
@@ -271,7 +285,9 @@ class _Explainer:
         plain, ordered = (a.sizes(LOOK_UP).tuple_bytes for a in (self._advisor, advisor))
         return option.rate, option.tuned.settings.places * (ordered - plain)
 
-    def explain(self, budget: int, rate: float | None, batch_rows: int | None) -> Explanation:
+    def explain(
+        self, budget: int, rate: float | None, latency_s: float | None, batch_rows: int | None
+    ) -> Explanation:
         relation, conditions = self._relation, self._conditions
         factors = conditions.factors
         options = self._advisor.rank(budget, conditions, tuple(MODELS))
@@ -300,13 +316,14 @@ class _Explainer:
             ranking=tuple(ranking),
             split={} if is_resident else self._split(best, budget),
             other_budgets=self._others(budget),
-            least_memory_bytes=self._least(rate, best.name),
+            least_memory_bytes=self._least(rate, latency_s, best),
             resident_bytes=self._advisor.resident_bytes,
             scan_s=scan_s,
             even_rows=scan_s / spared if spared > 0 and not is_resident else None,
             calibrated=about(self._calibration),
             is_calibrated=self._calibration.is_measured,
             typical_error=self._calibration.typical_error,
+            latency_s=latency_s,
             batch=batch,
             curves=None if batch is None else partial(model.curves, batch),
         )
@@ -359,12 +376,17 @@ class _Explainer:
             rates[budget] = max(ranked, rates.get(budget, 0.0))
         return rates
 
-    def _least(self, rate: float | None, name: str) -> int | None:
+    def _least(self, rate: float | None, latency_s: float | None, best: Option) -> int | None:
         if rate is None:
             return None
         most, conditions = self._advisor.resident_bytes, self._conditions
-        sizes = self._advisor.sizes(name)
-        least = least_budget(MODELS[name], sizes, conditions, rate, most)
+        most_bytes, option, target = most, best, Target(rate)
+        if latency_s is not None:
+            target = Target(rate, latency_s)
+            conditions = replace(conditions, target=target)
+            most_bytes, option = self._advisor.choose_for(most, conditions)
+        sizes = self._advisor.sizes(option.name)
+        least = least_budget(MODELS[option.name], sizes, conditions, target, most_bytes)
         if least is None and rate <= resident.predict(conditions.factors).rate:
             least = most
         return least

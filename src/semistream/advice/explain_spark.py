@@ -65,13 +65,17 @@ class SparkModel:
         plan, values = self._plan, (self._values_in, self._values_out)
         return Load(rows, plan.cores, plan.tasks, *values, not plan.is_local)
 
+    def own_s(self, rows: int) -> float:
+        """Return the time of Spark's part."""
+        return self._costs.own_s(self.load(rows))
+
     def join_s(self, rows: int) -> float:
         """Return the time of what `auto` chooses for the join."""
         return self._joined_s(self.load(rows), self._model.explain(rows).time_ms)
 
     def time_s(self, rows: int) -> float:
         """Return the time of a micro-batch."""
-        return self._costs.own_s(self.load(rows)) + self.join_s(rows)
+        return self.own_s(rows) + self.join_s(rows)
 
     def rows_per_s(self, rows: int) -> float:
         """Return what a query delivers if one micro-batch follows the other."""
@@ -80,7 +84,7 @@ class SparkModel:
     def ranking(self, rows: int) -> tuple[MicroBatch, tuple[SparkRow, ...]]:
         """Return the micro-batch as the join sees it, and each algorithm's time, fastest first."""
         batch, load = self._model.explain(rows), self.load(rows)
-        own_s = self._costs.own_s(load)
+        own_s = self.own_s(rows)
         return batch, tuple(self._row(row, load, own_s) for row in batch.ranking)
 
     def least_rows(self, rate: float) -> int | None:

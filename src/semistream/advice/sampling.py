@@ -37,6 +37,7 @@ class SampledSource:
         self._recent_rows = 0  # codes in all of these
         self.row_count = 0  # handed on so far
         self.waited_s = 0.0  # for the stream, in all
+        self.empty_batches = 0  # "no rows for now": all that have arrived are handed on
 
     @property
     def rows_per_sample(self) -> int:
@@ -89,6 +90,7 @@ class SampledSource:
         requested_s = self.now_s()
         batch = next(self._batches, None)
         self.waited_s += self.now_s() - requested_s
+        self.empty_batches += batch is not None and not batch.num_rows
         return batch
 
     def _codes(self, batch: pa.RecordBatch, most: int) -> NDArray[np.int64]:

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import expm1
+from math import expm1, inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from semistream.advice.choice import LOOK_UP, Advisor, Option, are_few
+from semistream.advice.explain_text import rate_text, seconds
 from semistream.advice.situation import demand_of, layout_of, skew_of
 from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.budget.split import Split
@@ -16,14 +17,17 @@ from semistream.cost.conditions import Conditions, Layout
 from semistream.cost.demand import Demand, Skew
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
+from semistream.cost.prediction import Target
 from semistream.cost.tuning import Tuned, least_budget, tune
 from semistream.joins.frontstage import POLICY
 from semistream.relation.pageindex import PageIndex
 from semistream.relation.reader import PageReader
+from semistream.units import format_bytes
 
 HEADROOM = 1.25  # with an expected rate: the join is tuned for this multiple of it
 _BYTES_PER_PAGE = 96  # the page index, shares by page, and what is computed from them
 _UNCOUNTED_BYTES = 1 << 20  # of these
+_REMEDIES = "Raise memory, request fewer columns, or allow a longer latency"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,24 @@ class Chosen:
             and (ours.settings, ours.cached_rows) == (theirs.settings, theirs.cached_rows)
         )
 
+    def missed_text(self, latency_s: float | None) -> str:
+        """Say that a latency is not held, what is predicted and what would help; empty if it is."""
+        prediction, rate = self.option.tuned.prediction, self.rate
+        if latency_s is None or rate is None or rate == inf:
+            return ""
+        if Target(rate, latency_s).is_held(prediction):
+            return ""
+        said = f"{self.option.name} in {format_bytes(self.budget_bytes)}"
+        if prediction.rate < rate:
+            said += (
+                f" is predicted to serve {rate_text(prediction.rate)} rows/s of the "
+                f"{rate_text(rate)} that arrive, so rows will wait ever longer"
+            )
+        else:
+            latency = seconds(prediction.latency_at_s(rate))
+            said += f" has the least predicted latency, {latency} at {rate_text(rate)} rows/s"
+        return f"latency={seconds(latency_s)} is not held: {said}. {_REMEDIES}"
+
     def fits(self, skew: Skew) -> bool:
         """Return whether it was made for a demand like this."""
         return self.skew is not None and not self.skew.has_moved(skew)
@@ -60,13 +82,18 @@ class Tuner:
         columns: tuple[str, ...],
         budget_bytes: int,
         factors: CostFactors,
+        latency_s: float | None = None,
     ) -> None:
-        """Prepare for joins that read these columns; nothing is computed yet."""
+        """Prepare for joins that read these columns; nothing is computed yet.
+
+        `latency_s` is what tuples may have on average, if there is a rate.
+        """
         self._advisor = advisor
         self._reader = reader
         self._columns = columns
         self._budget_bytes = budget_bytes
         self._factors = factors
+        self._latency_s = inf if latency_s is None else latency_s
 
     @cached_property
     def layout(self) -> Layout:
@@ -116,18 +143,23 @@ class Tuner:
     def best(self, demand: Demand, rate: float | None, stream_rows: int | None = None) -> Chosen:
         """Return the best choice for a demand, and for the length of the stream if that is known.
 
-        With a rate, it uses the least memory that holds it.
+        With a rate, it uses the least memory that holds it, and the latency if there is one.
         """
-        advisor = self._advisor
+        advisor, most_bytes = self._advisor, self._budget_bytes
         conditions = replace(self._conditions(demand), stream_rows=stream_rows)
-        option = advisor.choose(self._budget_bytes, conditions)
         if rate is None:
-            return Chosen(self._budget_bytes, option, demand.skew, stream_rows=stream_rows)
-        conditions = replace(conditions, stream_rows=None)
+            option = advisor.choose(most_bytes, conditions)
+            return Chosen(most_bytes, option, demand.skew, stream_rows=stream_rows)
+        target = Target(rate, self._latency_s, HEADROOM)
+        held = replace(conditions, stream_rows=None, target=target)
+        if inf in (rate, self._latency_s):  # to catch up with more than is served, the fastest
+            option = advisor.choose(most_bytes, conditions)
+        else:
+            most_bytes, option = advisor.choose_for(most_bytes, held)
         model, sizes = MODELS[option.name], advisor.sizes(option.name)
-        least = least_budget(model, sizes, conditions, HEADROOM * rate, self._budget_bytes)
-        budget_bytes = self._budget_bytes if least is None else least
-        tuned = option.tuned if least is None else tune(model, sizes, budget_bytes, conditions)
+        least = least_budget(model, sizes, held, target, most_bytes)
+        budget_bytes = most_bytes if least is None else least
+        tuned = option.tuned if least is None else tune(model, sizes, budget_bytes, held)
         return Chosen(budget_bytes, Option(option.name, tuned), demand.skew, rate, stream_rows)
 
     def rate_under(self, chosen: Chosen, demand: Demand) -> float:

@@ -71,6 +71,7 @@ class Watch:
         self._looked_s = self._clock()  # for the overhead
         # For the arrival rate.
         self._since_s, self._waited_s = self._source.now_s(), self._source.waited_s
+        self._empty_batches = self._source.empty_batches
         # For the tuples that have passed the window.
         self._rows, self._hits = self._source.row_count, self._join.telemetry.front_hits
         self._source.forget_sample()
@@ -98,7 +99,8 @@ class Watch:
         elapsed_s = max(1e-9, self._source.now_s() - self._since_s)
         waited_s = self._source.waited_s - self._waited_s
         arrivals = (self._source.row_count - self._rows) / elapsed_s
-        if waited_s < _STARVED * elapsed_s:
+        has_all = self._source.empty_batches > self._empty_batches  # that have arrived
+        if waited_s < _STARVED * elapsed_s and not has_all:
             # The join sets the pace, or catches up with what came while it was started.
             self._busy_looks += 1
             if self._tuner.has_all_memory(self._chosen) or self._busy_looks < _BUSY_LOOKS:

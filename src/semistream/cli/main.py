@@ -232,6 +232,9 @@ def _add_explain(commands: Commands) -> None:
     explain.add_argument("--memory", default="64MB", help="budget: a size, or a share such as 5%%")
     explain.add_argument("--rate", type=float, help="tuples per second that arrive")
     explain.add_argument(
+        "--latency", help="time from a row's arrival to its output, such as 50ms; needs --rate"
+    )
+    explain.add_argument(
         "--batch", type=int, metavar="ROWS", help="rows of a micro-batch, to predict it"
     )
     spark = explain.add_argument_group("a query on Spark")
@@ -301,7 +304,7 @@ def _run_explain(arguments: argparse.Namespace) -> int:
 
 def _join_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options of the join that are asked about."""
-    names = ("condition", "valid_at", "ordered", "shed")
+    names = ("condition", "latency", "valid_at", "ordered", "shed")
     given = {name: getattr(arguments, name) for name in names}
     used = [name for name, value in given.items() if value is not None]
     if used and arguments.spark:

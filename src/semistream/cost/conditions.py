@@ -14,6 +14,7 @@ from semistream.budget.pagesizes import mapped_bytes
 from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, RequestCosts
 from semistream.cost.kernels import count_runs
+from semistream.cost.prediction import Prediction, Target
 
 Floats = NDArray[np.float64]
 _Runs: TypeAlias = Callable[[int], tuple[Floats, Floats]]  # of the loads, by the widest gap
@@ -51,6 +52,7 @@ class Conditions:
     match_share: float = 1.0  # σ: the share of the tuples that find a match
     stream_rows: int | None = None  # of a stream that ends; None if it does not, or is not known to
     oldest_picks: bool = False  # the next pages of HYBRIDJOIN, as in its paper
+    target: Target | None = None  # that a split is to hold; without one the fastest is the best
     # The shares of the pages, once they are computed.
     _pages: list[Floats] = field(default_factory=list, repr=False, compare=False)
 
@@ -60,6 +62,12 @@ class Conditions:
         if not self._pages:
             self._pages.append(self.demand.by_page(self.layout.page_count))
         return self._pages[0]
+
+    def worth(self, prediction: Prediction) -> tuple[float, float, float]:
+        """Return what splits and algorithms are compared by."""
+        if self.target is None:
+            return 1.0, 1.0, prediction.speed
+        return self.target.worth(prediction)
 
     def with_demand(self, demand: Demand) -> "Conditions":
         """Return the same conditions with another demand."""

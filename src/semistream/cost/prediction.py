@@ -1,6 +1,7 @@
 """What a cost model says of a join with certain settings."""
 
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +70,30 @@ class Prediction:
         `hybridjoin.txt` section 3: w/λ for the first of w tuples, nothing for the last.
         """
         return self.tuples_per_loop / (2 * arrival_rate)
+
+    def latency_at_s(self, arrival_rate: float) -> float:
+        """Return the time from the arrival of a tuple to its last match, on average."""
+        return self.latency_s + self.waiting_s(arrival_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a join is to hold: the arrivals, and a latency on average."""
+
+    rate: float  # tuples per second that arrive
+    latency_s: float = inf
+    headroom: float = 1.0  # it is to serve this multiple of the rate
+
+    def is_held(self, prediction: Prediction) -> bool:
+        """Return whether a join that is predicted like this holds both."""
+        return self.worth(prediction)[:2] == (1.0, 1.0)
+
+    def worth(self, prediction: Prediction) -> tuple[float, float, float]:
+        """Return what splits are compared by: to hold the rate, then the latency, then speed.
+
+        The rate comes first, because behind a join that is too slow the latency grows for ever.
+        """
+        served = prediction.rate / (self.headroom * self.rate)
+        latency_s = prediction.latency_at_s(self.rate)
+        in_time = self.latency_s / latency_s if latency_s else 1.0
+        return min(1.0, served), min(1.0, in_time), prediction.speed

@@ -1,4 +1,4 @@
-"""Tuning: the split of a budget with the best predicted rate, and the least budget for a rate.
+"""Tuning: the split of a budget with the best predicted rate, and the least budget for a target.
 
 *Most rate for a budget* (`meshjoin.txt` 3.2; `meshjoin-default-settings.txt` equation 5;
 `xhybridjoin.txt` 6.3; `cmeshjoin-front-stage.txt` 3.2): b, the pinned pages l and the size of the
@@ -7,7 +7,8 @@ and the rate has steps where ⌈N_R/b⌉ has them, so the search is over grids, 
 coarse over each dimension, then finer around the best, one dimension after the other.
 
 *Least memory for a rate* (`meshjoin.txt` 3.2, equation 6): the rate grows with the budget, so the
-least one is found by halving.
+least one is found by halving. With a latency as well, splits that hold both are preferred
+(`Target.worth`).
 """
 
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from semistream.budget.sizes import Sizes
 from semistream.budget.split import USUAL, Split, most_pages
 from semistream.cost.conditions import Conditions
 from semistream.cost.models import Model
-from semistream.cost.prediction import Prediction
+from semistream.cost.prediction import Prediction, Target
 from semistream.errors import BudgetError
 
 # b: what a coarse search tries, as shares of the pages that fit, and of a budget for other parts.
@@ -71,7 +72,7 @@ def survey(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions
         search.step(evaluate(model, sizes, budget_bytes, conditions, start), _COARSE)
         for start in starts
     ]
-    return max(found, key=lambda tuned: tuned.prediction.speed)
+    return max(found, key=lambda tuned: conditions.worth(tuned.prediction))
 
 
 def glance(
@@ -133,7 +134,8 @@ class _Search:
             # A split that does not fit is replaced by the tightest one, with hardly any output
             # buffer; that is for budgets in which nothing else fits.
             is_tighter = other.settings.output_rows < best.settings.output_rows // 2
-            if other.prediction.speed > best.prediction.speed and not is_tighter:
+            worth = self.conditions.worth
+            if worth(other.prediction) > worth(best.prediction) and not is_tighter:
                 best = other
         return best
 
@@ -142,14 +144,15 @@ def least_budget(
     model: Model,
     sizes: Sizes,
     conditions: Conditions,
-    rate: float,
+    target: Target,
     most_bytes: int,
 ) -> int | None:
-    """Return the least budget that holds a rate, to one part in 64; None if the most does not."""
+    """Return the least budget that holds a target, to one part in 64; None if the most does not."""
+    conditions = replace(conditions, target=target)
 
     def holds(budget_bytes: int) -> bool:
         try:
-            return tune(model, sizes, budget_bytes, conditions).prediction.rate >= rate
+            return target.is_held(tune(model, sizes, budget_bytes, conditions).prediction)
         except BudgetError:
             return False
 

@@ -93,6 +93,8 @@ class Enrich(JoinPart):
     max_staleness: float | str | None = None
     on_stale: Literal["warn", "stop"] = "warn"
     rate: float | None = None
+    latency: float | str | None = None
+    """From the arrival of a row to its output, such as 2s, or seconds; needs the rate."""
     shed: Literal["uniform", "keep-rare"] | None = None
     """Join a weighted sample of the rows where the rate is more than can be served."""
     on_missing: Literal["keep", "drop", "dead_letters", "hold"] | None = None
@@ -107,7 +109,7 @@ class Enrich(JoinPart):
     """A column to add that says what became of a row: matched or missing; of held rows late or
     expired."""
 
-    @field_validator("grace")
+    @field_validator("grace", "latency")
     @classmethod
     def _is_duration(cls, given: float | str | None) -> float | str | None:
         try:
@@ -123,6 +125,8 @@ class Enrich(JoinPart):
             raise ValueError(f"on_missing is for how: left; leave it out with how: {self.how}")
         if self.shed is not None and self.rate is None:
             raise ValueError("shed needs rate, the rows per second that arrive")
+        if self.latency is not None and self.rate is None:
+            raise ValueError("latency needs rate, the rows per second that arrive")
         if (self.on_missing == "hold") != (self.grace is not None):
             raise ValueError("on_missing: hold and grace, such as 10min, go together")
         if self.after_grace != "keep" and self.on_missing != "hold":

@@ -33,7 +33,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField, StructType
 
-from semistream.advice.auto import AUTO, check_options
+from semistream.advice.auto import AUTO
+from semistream.advice.checks import check_options, latency_in_s
 from semistream.advice.settings import Settings, named_algorithm, split_of
 from semistream.advice.shed import check_shed, weighted_spec
 from semistream.conditions.condition import Conditions
@@ -46,6 +47,7 @@ from semistream.sources import named
 from semistream.spark.failures import unless_error
 from semistream.spark.holding import hold
 from semistream.spark.keys import column, partition_expression
+from semistream.spark.latency import task_rate
 from semistream.spark.metrics import TELEMETRY_COLUMN, Observed, observe
 from semistream.spark.missing import Missing, packed_schema, packing_of
 from semistream.spark.parallelism import Cores
@@ -87,6 +89,7 @@ def enrich(
     max_staleness: float | str | timedelta | None = None,
     on_stale: str = "warn",
     rate: float | None = None,
+    latency: float | str | timedelta | None = None,
     reason: str | None = None,
     on_missing: str | None = None,
     grace: float | str | timedelta | None = None,
@@ -110,7 +113,9 @@ def enrich(
     With `routing` ``shuffle`` each row moves to the task of its partition of R; with ``local`` it
     stays where it is, and each task joins with all of R; ``auto`` chooses between them when the
     plan is built (`semistream.spark.routing`). With a `rate`, in rows per second of the whole
-    stream, ``auto`` uses only the part of `memory` that it needs to keep up. With `shed` as well,
+    stream, ``auto`` uses only the part of `memory` that it needs to keep up, or with a `latency` as
+    well (``"2s"``, seconds, a timedelta) the part with which a micro-batch takes half of that
+    (`semistream.spark.latency`); if none is enough, a warning is logged. With `shed` and a `rate`,
     ``"uniform"``, ``"keep-rare"`` or `semistream.shedding`, it uses all of `memory`; if the rate is
     more than can be served, only a part of the rows is joined, each with a weight that makes up for
     the others (`semistream.spark.shedding`). The join's counters
@@ -151,6 +156,8 @@ def enrich(
     algorithm, settings = named_algorithm(algorithm, front_stage, settings)
     routing = routing_for_order(ordered, routing, algorithm)
     cores, shedding = Cores.of(session), shedding_of(shed)
+    about_latency = (latency, algorithm, spec)
+    latency_s = latency_in_s(*about_latency, rate=rate, ordered=ordered, shed=shedding)
     own_rate = rate if shedding is None else None  # of the join: what is shed does not reach it
     check_options(algorithm, spec, ordered=ordered, rate=own_rate, settings=settings)
     if shedding is not None:
@@ -168,7 +175,7 @@ def enrich(
         thinned = thin(stream, relation, spec, *about_shed)
         stream, rate = thinned.kept, None
     schema = joined_schema(stream, added_fields(spec), case_sensitive)
-    share = None if rate is None else rate / route.tasks
+    share = task_rate(relation, spec, route, rate, latency_s)
     is_plain = ordered is None and settings is None and bool(spec.stream_key)
     warmth = warmth_of(stream, route) if is_plain else None
     about = (relation, spec, algorithm, route, staleness, warmth, share, ordered, settings)

@@ -8,13 +8,14 @@ import os
 import pyarrow as pa
 
 from semistream.advice.auto import AUTO
+from semistream.advice.calibration import calibration_for
 from semistream.advice.calibration.sparkcosts import known_costs
-from semistream.advice.explain_spark import Plan, SparkExplanation, explain_plan
+from semistream.advice.explain_spark import Plan, SparkExplanation, SparkModel, explain_plan
 from semistream.advice.question import Question
 from semistream.errors import OptionError
 from semistream.relation.relation import Relation
 from semistream.spark.parallelism import Cores
-from semistream.spark.routing import Given, choose_route
+from semistream.spark.routing import Given, Route, choose_route
 from semistream.spec import Columns, JoinSpec, On
 from semistream.units import parse_budget
 
@@ -36,6 +37,17 @@ def plan_query(
     route = choose_route(routing, AUTO, relation, spec, given, Cores(cores))
     joining = (tasks or cores) if route.is_local else relation.partition_count
     return Plan(cores, joining, route.is_local, budget_bytes, route.join_bytes)
+
+
+def model_of(relation: Relation, spec: JoinSpec, route: Route) -> SparkModel:
+    """Return the model of a query that is planned like this.
+
+    Keys are taken to be requested equally often, because nothing is known of the stream yet.
+    """
+    tasks = route.tasks if route.is_local else relation.partition_count
+    plan = Plan(route.tasks, tasks, route.is_local, route.share_bytes, route.join_bytes)
+    asked = Question(relation, spec, calibration_for(relation, spec))
+    return SparkModel(asked, plan, known_costs())
 
 
 def explain_query(

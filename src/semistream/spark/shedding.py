@@ -29,16 +29,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DoubleType, MapType, StructField, StructType
 
 from semistream.advice.auto import AUTO
-from semistream.advice.calibration import calibration_for
-from semistream.advice.calibration.sparkcosts import known_costs
-from semistream.advice.explain_spark import Plan, SparkModel
-from semistream.advice.question import Question
 from semistream.advice.shed import shed_text
 from semistream.errors import OptionError
 from semistream.joins.shedding import KEEP_RARE, KeepRare, Shedding
 from semistream.relation.relation import Relation
 from semistream.spark.keys import code_expression, column
 from semistream.spark.metrics import observe_as
+from semistream.spark.prediction import model_of
 from semistream.spark.routing import Route
 from semistream.spec import JoinSpec
 
@@ -84,10 +81,7 @@ def served_rate(
             "there is no prediction for a join with on=[]; give the rows per second that it can "
             f"serve: shed=semistream.shedding({shed.policy!r}, capacity=…)"
         )
-    tasks = route.tasks if route.is_local else relation.partition_count
-    plan = Plan(route.tasks, tasks, route.is_local, route.share_bytes, route.join_bytes)
-    asked = Question(relation, spec, calibration_for(relation, spec))
-    model, rows = SparkModel(asked, plan, known_costs()), max(1, round(rate))
+    model, rows = model_of(relation, spec, route), max(1, round(rate))
     if algorithm == AUTO:
         return model.rows_per_s(rows)
     _, ranking = model.ranking(rows)

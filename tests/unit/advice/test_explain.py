@@ -105,6 +105,28 @@ def test_explain_from_a_sample(relation: ss.Relation) -> None:
         relation.explain(memory="1MB", rate=0)
 
 
+def test_explain_a_latency(relation: ss.Relation, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shorter one needs more memory; the verdict is by the least that holds rate and latency."""
+    slow = emulated(relation)
+    asked = {"memory": "100KB", "rate": 2_000, "columns": ["a"]}
+    least = []
+    for latency in ("10s", "100ms"):
+        said = slow.explain(latency=latency, **asked)
+        assert said.least_memory_bytes is not None
+        least.append(said.least_memory_bytes)
+        is_held = "holds" if said.least_memory_bytes <= 100_000 else "does not hold"
+        about = f"2,000 tuples/s with a latency of {latency.replace('10s', '10.0 s')}"
+        assert f"This budget {is_held} {about.replace('100ms', '100 ms')}; the least" in str(said)
+    assert least[0] <= 100_000 < least[1]
+    with pytest.raises(OptionError, match="latency needs rate"):
+        relation.explain(memory="1MB", latency="1s")
+    place = ["explain", relation.location, "--latency", "1s", "--rate", "100"]
+    assert main(place) == 0
+    assert "100 tuples/s with a latency of 1.0 s; the least" in capsys.readouterr().out
+    assert main([*place, "--spark"]) == 2
+    assert "--latency is explained for the join alone" in capsys.readouterr().err
+
+
 def test_explain_where_all_fits(relation: ss.Relation) -> None:
     said = relation.explain(memory="100MB")
     assert said.algorithm == "resident"

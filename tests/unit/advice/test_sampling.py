@@ -60,6 +60,7 @@ def test_a_batch_that_is_put_back_comes_next(relation: ss.Relation) -> None:
     assert not source.has_rows()
     assert source.row_count == 2, "only what was noted counts"
     assert source.waited_s == 6.0
+    assert source.empty_batches == 1
 
 
 def test_the_sample_has_the_latest_keys(

@@ -35,6 +35,7 @@ class Scene:
         self.source = SimpleNamespace(
             row_count=0,
             waited_s=0.0,
+            empty_batches=0,
             rows_per_sample=100,
             now_s=lambda: self.now_s,
             sample=lambda: np.zeros(0, np.int64),
@@ -144,6 +145,21 @@ def test_more_arrivals_than_can_be_served(has_all_memory: bool) -> None:
     scene.arrive(WINDOW)
     retune = watch.look()
     assert retune is None if has_all_memory else retune is not None and retune.rate == inf
+
+
+def test_a_join_that_has_all_that_arrived_is_not_behind() -> None:
+    """It never waits, but empty batches tell it that there are no more rows for now."""
+    scene = Scene(chosen_rate=float(WINDOW))
+    watch = scene.watch()
+    for _ in range(4):
+        scene.arrive(WINDOW)
+        scene.source.empty_batches += 1
+        assert watch.look() is None
+    scene.arrive(2 * WINDOW)
+    scene.source.empty_batches += 1
+    retune = watch.look()
+    assert retune is not None
+    assert retune.rate == 2 * WINDOW, "what arrives is known"
 
 
 def test_looks_are_rare_enough() -> None:

@@ -18,7 +18,7 @@ from semistream.cost.demand import Demand
 from semistream.cost.factors import CostFactors, FrontCosts, IoCurve, StepCosts, at_size
 from semistream.cost.hybridjoin import predict
 from semistream.cost.models import MODELS
-from semistream.cost.prediction import Prediction
+from semistream.cost.prediction import Prediction, Target
 from semistream.cost.tuning import evaluate, least_budget, tune
 from semistream.errors import BudgetError
 from semistream.joins.frontstage import POLICY
@@ -134,11 +134,40 @@ def test_least_budget_just_holds_the_rate(bench: Bench) -> None:
     model, sizes = MODELS["meshjoin"], bench.advisor.sizes("meshjoin")
     conditions = bench.conditions(0.0)
     most = bench.relation.size_bytes
-    least = least_budget(model, sizes, conditions, 20_000, most)
+    least = least_budget(model, sizes, conditions, Target(20_000), most)
     assert least is not None
     assert tune(model, sizes, least, conditions).prediction.rate >= 20_000
     assert tune(model, sizes, int(least * 0.9), conditions).prediction.rate < 20_000
-    assert least_budget(model, sizes, conditions, 1e12, most) is None
+    assert least_budget(model, sizes, conditions, Target(1e12), most) is None
+
+
+def test_splits_are_compared_by_what_they_hold() -> None:
+    """A rate that is not held comes first, then a latency, then speed."""
+    target = Target(100.0, latency_s=2.0, headroom=1.25)
+    too_slow = Prediction(loop_s=1.0, tuples_per_loop=120.0, pages_per_loop=1.0, latency_s=0.1)
+    too_late = Prediction(loop_s=1.0, tuples_per_loop=200.0, pages_per_loop=1.0, latency_s=1.2)
+    later = replace(too_late, latency_s=3.0)
+    good = replace(too_late, latency_s=1.0)  # and 1 s until 200 tuples are there, on average
+    faster = replace(good, loop_s=0.5)
+    worths = [target.worth(each) for each in (too_slow, later, too_late, good, faster)]
+    assert worths == sorted(worths)
+    held = [target.is_held(each) for each in (too_slow, later, too_late, good, faster)]
+    assert held == [False, False, False, True, True]
+
+
+def test_least_budget_just_holds_the_latency(bench: Bench) -> None:
+    """The least for a rate has a longer latency; what holds both needs more memory."""
+    model, sizes = MODELS["meshjoin"], bench.advisor.sizes("meshjoin")
+    conditions, most = bench.conditions(0.0), 600_000
+    alone, both = Target(1_000.0), Target(1_000.0, latency_s=0.2)
+    least_alone = least_budget(model, sizes, conditions, alone, most)
+    least_both = least_budget(model, sizes, conditions, both, most)
+    assert least_alone is not None
+    assert least_both is not None
+    assert least_both > 1.2 * least_alone
+    held = replace(conditions, target=both)
+    assert both.is_held(tune(model, sizes, least_both, held).prediction)
+    assert not both.is_held(tune(model, sizes, int(least_both * 0.9), held).prediction)
 
 
 def test_more_memory_is_never_slower(bench: Bench) -> None:
