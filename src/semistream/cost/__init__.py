@@ -16,6 +16,7 @@ c_A       `StepCosts.append_s`              a tuple into the window
 c_E       `StepCosts.expire_s`              a tuple out of the window
 c_H       `StepCosts.probe_s`               probing with one row (scan) or one tuple (index)
 c_O       `StepCosts.output_s`              creating a result tuple
+c_R       `StepCosts.repeat_s`              (ours) more for a tuple whose key another one has
 c_0       `StepCosts.loop_s`, `.entry_s`    (ours) fixed costs of a loop and of an entry
 IO_s      `Prediction.pages_per_tuple`      pages read per tuple
 IO_t      `Prediction.pages_per_second`     pages read per second

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from semistream.budget.frontsizes import FrontPolicy
 from semistream.budget.pagesizes import mapped_bytes
 from semistream.cost.demand import Demand
-from semistream.cost.factors import CostFactors, RequestCosts
+from semistream.cost.factors import CostFactors, RequestCosts, StepCosts
 from semistream.cost.kernels import count_runs
 from semistream.cost.prediction import Prediction, Target
 
@@ -68,6 +68,10 @@ class Conditions:
         if self.target is None:
             return 1.0, 1.0, prediction.speed
         return self.target.worth(prediction)
+
+    def repeat_s(self, step: StepCosts) -> float:
+        """Return what a tuple costs on average because others in the window have its key."""
+        return step.repeat_s * self.demand.repeated_share(step.rows) if step.repeat_s else 0.0
 
     def with_demand(self, demand: Demand) -> "Conditions":
         """Return the same conditions with another demand."""

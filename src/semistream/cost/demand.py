@@ -186,6 +186,15 @@ class Demand:
         hits = counts * per_window * np.maximum(0.0, windows - passed) * self._kept(sets, ways)
         return float(hits.sum() / max(1, tuples))
 
+    def repeated_share(self, tuples: float) -> float:
+        """Return how many of some tuples have the key of another one, as a share: 1 − keys/tuples.
+
+        >>> round(Demand.zipf(0.0, 1000).repeated_share(1000), 2)  # 1/e
+        0.37
+        """
+        shares, counts = self._classes
+        return float(1 + (counts * np.expm1(-shares * tuples)).sum() / max(1.0, tuples))
+
     def _arrivals_of(self, keys: float) -> float:
         """Return in how many tuples this number of different keys is expected."""
         return float(np.interp(keys, *self._different))

@@ -66,6 +66,7 @@ class StepCosts:
     expire_s: float = 0.0  # a tuple out of the window
     probe_s: float = 0.0  # probing with one row (scan) or one tuple (index)
     output_s: float = 0.0  # creating a result tuple
+    repeat_s: float = 0.0  # more for a tuple, if another one in the window has its key
     loop_s: float = 0.0  # fixed cost of a loop
     entry_s: float = 0.0  # fixed cost of letting tuples in and out
 
@@ -83,6 +84,7 @@ class FrontCosts:
     look_up_s: float = 0.0  # a look-up
     hit_s: float = 0.0  # creating a result tuple from a hit
     learn_s: float = 0.0  # observing one match of the back stage
+    loop_s: float = 0.0  # fixed cost of a loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,12 @@ Ours: p_N by the measured demand and by sets of seven places; μ_dp by the back
 stage's own model with the memory that is left; and each look-up has a cost::
 
     1/μ_cm = (1 − p_N)/μ_dp + c_look-up + p_N·c_hit + (1 − p_N)·c_learn
+
+and each loop of the back stage a fixed one.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from semistream.budget.frontsizes import MOST_ROWS_PER_KEY, WAYS
 from semistream.cost.conditions import Conditions
@@ -46,7 +49,12 @@ def predict(
     if hit_ratio < policy.least_skew * cached_rows / max(1, conditions.layout.row_count):
         # It is bypassed, and tried again for one cycle of nine.
         awake = 1 / (1 + policy.cycles_of_rest)
-        tried = FrontCosts(cached_rows, cost.look_up_s * awake, cost.hit_s, cost.learn_s * awake)
+        tried = replace(
+            cost,
+            look_up_s=cost.look_up_s * awake,
+            learn_s=cost.learn_s * awake,
+            loop_s=cost.loop_s * awake,
+        )
         return behind_front(conditions, back(conditions), 0.0, tried, factors.index)
     behind = back(conditions.with_demand(rest))
     # Even if hardly any tuple has to wait, a load is made for those that do.
@@ -69,6 +77,7 @@ def behind_front(
     total = passing / (1 - hit_ratio)
     hit_s = cost.look_up_s + steps[0].read_s + cost.hit_s
     loop_s = back.loop_s + (total - passing) * hit_s + passing * (cost.look_up_s + cost.learn_s)
+    loop_s += cost.loop_s
     slower = loop_s / back.loop_s if back.loop_s else 1.0
     latency_s = back.latency_s * (1 - hit_ratio) * slower
     about = (back.pages_per_loop, latency_s, hit_ratio, hit_s, back.io_s, back.bytes_per_loop)

@@ -104,6 +104,6 @@ def loop_of(
     loads = Loads(pages, touched, found, per_piece, often, are_scattered, asks)
     io_s, io_bytes, read = conditions.io(loads)
     loop_s = io_s + served * (step.tuple_s + step.probe_s) + matches * step.output_s
-    loop_s += step.loop_s + step.entry_s
+    loop_s += served * conditions.repeat_s(step) + step.loop_s + step.entry_s
     latency_s = settings.waiting_tuples / served * loop_s  # Little's law
     return Prediction(loop_s, served, read, latency_s, io_s=io_s, bytes_per_loop=io_bytes)

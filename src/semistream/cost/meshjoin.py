@@ -41,6 +41,7 @@ def predict(conditions: Conditions, settings: MeshJoinSettings, entries: float =
         + entering * step.tuple_s
         + pages * layout.rows_per_page * step.probe_s
         + matches * step.output_s
+        + entering * conditions.repeat_s(step)
         + step.loop_s
         + entries * step.entry_s
     )
