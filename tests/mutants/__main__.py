@@ -125,7 +125,8 @@ class Tree:
 def main(words: list[str]) -> int:
     """Run all mutants, or those chosen; return the exit code."""
     chosen = [m for m in MUTANTS if not words or any(w in f"{m.name} {m.file}" for w in words)]
-    folder = Path(tempfile.mkdtemp(prefix="semistream-mutants-"))
+    # Short, because sockets of tests lie below it.
+    folder = Path(tempfile.mkdtemp(prefix="mut-"))
     try:
         trees = [Tree.copy(folder / str(i)) for i in range(WORKERS)]
         problems = _run_all(trees, chosen)

@@ -35,6 +35,7 @@ from semistream.lab.validation import (
     tuning,
 )
 from semistream.relation.device import Reading
+from semistream.workload.zipf import zipf_ranks
 
 SHARES = (0.03, 0.1)
 EXPONENTS = (0.0, 1.0)
@@ -204,6 +205,38 @@ def test_costs_between_two_sizes() -> None:
     assert at_size(points_, 10).append_s == 1.0
     assert at_size(points_, 10**6).append_s == 3.0
     assert at_size((FrontCosts(5, hit_s=7.0),), 99).hit_s == 7.0
+
+
+@pytest.mark.parametrize("name", ["meshjoin", "hybridjoin"])
+def test_tuples_with_the_same_key_cost_more(bench: Bench, name: str) -> None:
+    """By what a window of the stream repeats, which is counted here."""
+    keys = bench.relation.row_count
+    found = evaluate(
+        MODELS[name], bench.advisor.sizes(name), bench.budget(0.05), bench.conditions(1.0)
+    )
+    window = found.settings.places
+    draws = zipf_ranks(np.random.default_rng(3), window, keys, 1.0)
+    repeated = 1 - len(np.unique(draws)) / window
+    free = replace(bench.conditions(1.0), demand=Demand.zipf(1.0, keys))
+    factors = free.factors
+    steps = tuple(replace(step, repeat_s=1e-6) for step in (*factors.scan, *factors.index))
+    split = len(factors.scan)
+    dear = replace(free, factors=replace(factors, scan=steps[:split], index=steps[split:]))
+    before, after = (MODELS[name].predict(c, found.settings, 0) for c in (free, dear))
+    more_s = (after.loop_s - before.loop_s) / before.tuples_per_loop
+    assert more_s == pytest.approx(repeated * 1e-6, rel=0.05)
+
+
+def test_a_front_stage_has_a_fixed_cost(bench: Bench) -> None:
+    conditions = bench.conditions(1.0)
+    found = evaluate(
+        MODELS["chybridjoin"], bench.advisor.sizes("chybridjoin"), bench.budget(0.05), conditions
+    )
+    front = tuple(replace(cost, loop_s=0.25) for cost in conditions.factors.front)
+    dear = replace(conditions, factors=replace(conditions.factors, front=front))
+    model, about = MODELS["chybridjoin"], (found.settings, found.cached_rows)
+    more_s = model.predict(dear, *about).loop_s - model.predict(conditions, *about).loop_s
+    assert more_s == pytest.approx(0.25)
 
 
 def test_an_io_curve_goes_on_straight() -> None:
