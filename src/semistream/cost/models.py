@@ -75,14 +75,14 @@ def _work_behind(
     """Return what tuples take that come after a full window of `places` tuples.
 
     At first the front stage has few rows, whatever it will have later. With one place it takes any
-    row, so it is soon full; pinned pages soon are, too.
+    row, so it is soon full.
     """
-    if places == 1 or not cached_rows:
+    if places == 1:
         return loop.work(tuples / loop.tuples_per_loop)
     passing = loop.tuples_per_loop * (1 - loop.hit_ratio)
     rows = places + tuples
-    about = (cached_rows // WAYS, WAYS, learns_after)
-    hits = conditions.demand.learned_share(rows, places, *about) * rows
+    sets = cached_rows // WAYS if cached_rows else None  # pinned pages are not in sets
+    hits = conditions.demand.learned_share(rows, places, learns_after, sets, WAYS) * rows
     loops = (tuples - min(loop.hit_ratio * tuples, hits)) / passing
     work = loop.work(loops)
     # These loops serve fewer hits than the later ones, whose cost is `loop_s`.

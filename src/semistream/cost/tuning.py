@@ -13,7 +13,7 @@ least one is found by halving. With a latency as well, splits that hold both are
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 
 from semistream.budget.rules import Settings
 from semistream.budget.sizes import Sizes
@@ -28,8 +28,10 @@ _COARSE = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 _SHARES = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2)
 _FINE = (0.71, 0.84, 0.92, 1.09, 1.19, 1.41)
 _ROUNDS = 2
-# What `glance` tries: this part of the usual disk buffer, and of the budget for a cache.
+# What `glance` tries: this part of the usual disk buffer, and of the budget for a cache; and if the
+# stream is so few windows long, a larger buffer.
 _GLANCED = 0.4
+_LARGER, _FEW_WINDOWS = 2.5, 4
 _SMALL_FRONT = 0.15  # of the budget: one that the processor's caches hold
 
 
@@ -87,6 +89,9 @@ def glance(
     if model.rules.has_front:
         splits.append(replace(smaller, front_bytes=int(budget_bytes * _GLANCED)))
         splits.append(Split(front_bytes=int(budget_bytes * _SMALL_FRONT)))
+        if usual.settings.places * _FEW_WINDOWS > (conditions.stream_rows or inf):
+            # It would have no hits before most tuples have passed: a smaller window, then.
+            splits.append(Split(pages_per_read=int(usual.settings.pages_per_read * _LARGER)))
     return _Search(model, sizes, budget_bytes, conditions).best_of(usual, splits)
 
 
