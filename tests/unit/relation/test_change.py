@@ -282,7 +282,7 @@ def test_staleness(relation: ss.Relation, caplog: pytest.LogCaptureFixture) -> N
     assert len(caplog.records) == 1, "once for each snapshot"
     with pytest.raises(OptionError, match="on_stale must be one of warn, stop"):
         Staleness.of("1h", "stopp")
-    with pytest.raises(OptionError, match="such as '30s'"):
+    with pytest.raises(OptionError, match="such as '50ms', '30s'"):
         Staleness.of("soon", "warn")
 
 
