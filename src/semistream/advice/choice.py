@@ -30,9 +30,10 @@ _FEW_PER_PAGE = 5
 # After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
 _GLANCED = 4  # algorithms of which more than the usual split is tried
-# Budgets that are tried for a target have at least this number of bits beside the least budget. If
-# none holds it, so many of the largest are ranked.
+# For a target, budgets are tried from the least one up. The first is larger than it by about a
+# kilobyte, two to the power of this; each has twice as much more as the one before.
 _LEAST_BITS = 10
+# If none of them holds the target, all splits are searched within this number of the largest ones.
 _RANKED = 4
 # Options with this share of the best rate are equal, as far as the model can tell.
 _AS_GOOD = 0.995
