@@ -161,7 +161,7 @@ class Demand:
         return self._without(-np.expm1(-shares * arrivals))
 
     def learned_share(
-        self, tuples: int, window: int, learns_after: float, sets: int | None, ways: int = 1
+        self, tuples: int, window: int, sets: int, ways: int, learns_after: float = 1.0
     ) -> float:
         """Return the hits of the same cache if it was empty at first, as a share of some tuples.
 
@@ -173,20 +173,18 @@ class Demand:
             (1 − (1 − p)^W) / p  +  (1 − p)^W · (1 − (1 − p')^(N − W)) / p'    windows
 
         Instead of the last of these, `learns_after` windows pass until the row has entered.
-        Without `sets` it keeps all that was requested twice in a window.
         """
         shares, counts = self._classes
         per_window, windows = window * shares, tuples / window
-        filling = 0.0 if sets is None else min(windows, self._arrivals_of(sets * ways) / window)
+        filling = min(windows, self._arrivals_of(sets * ways) / window)
         once = np.maximum(1e-12, -np.expm1(-per_window))
         twice = np.maximum(1e-12, once - np.exp(-per_window) * per_window)
         left_then = np.exp(-per_window * filling)
         left_after = np.exp(np.log1p(-np.minimum(twice, 1 - 1e-12)) * (windows - filling))
         passed = (1 - left_then) / once + left_then * (1 - left_after) / twice
         passed += (learns_after - 1) * (1 - left_then * left_after)
-        hits = counts * per_window * np.maximum(0.0, windows - passed)
-        kept = 1.0 if sets is None else self._kept(sets, ways)
-        return float((hits * kept).sum() / max(1, tuples))
+        hits = counts * per_window * np.maximum(0.0, windows - passed) * self._kept(sets, ways)
+        return float(hits.sum() / max(1, tuples))
 
     def repeated_share(self, tuples: float) -> float:
         """Return how many of some tuples have the key of another one, as a share: 1 − keys/tuples.

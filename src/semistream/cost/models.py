@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from semistream.budget.frontsizes import WAYS
+from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.budget.rules import RULES, BudgetRules, Settings
 from semistream.cost import frontstage, hybridjoin, inlj, lookup, meshjoin, xhybridjoin
 from semistream.cost.conditions import Conditions
@@ -44,8 +45,7 @@ class Model:
             # is empty until then. Those after them are served as in a stream that goes on.
             waiting = min(rows, settings.places)
             work = self.drain_back(conditions, settings, waiting)
-            about = (rows - waiting, settings.places, self.learns_after, cached_rows)
-            work += _work_behind(conditions, loop, *about)
+            work += self._work_behind(conditions, settings, loop, rows - waiting, cached_rows)
         return replace(
             loop,
             stream_rows=rows,
@@ -63,31 +63,33 @@ class Model:
 
         return frontstage.predict(conditions, cached_rows, back, settings.places)
 
+    def _work_behind(
+        self,
+        conditions: Conditions,
+        settings: Settings,
+        loop: Prediction,
+        tuples: int,
+        cached_rows: int,
+    ) -> Work:
+        """Return what tuples take that come after a full window.
 
-def _work_behind(
-    conditions: Conditions,
-    loop: Prediction,
-    tuples: int,
-    places: int,
-    learns_after: float,
-    cached_rows: int,
-) -> Work:
-    """Return what tuples take that come after a full window of `places` tuples.
-
-    At first the front stage has few rows, whatever it will have later. With one place it takes any
-    row, so it is soon full.
-    """
-    if places == 1:
-        return loop.work(tuples / loop.tuples_per_loop)
-    passing = loop.tuples_per_loop * (1 - loop.hit_ratio)
-    rows = places + tuples
-    sets = cached_rows // WAYS if cached_rows else None  # pinned pages are not in sets
-    hits = conditions.demand.learned_share(rows, places, learns_after, sets, WAYS) * rows
-    loops = (tuples - min(loop.hit_ratio * tuples, hits)) / passing
-    work = loop.work(loops)
-    # These loops serve fewer hits than the later ones, whose cost is `loop_s`.
-    hits_less = loops * loop.tuples_per_loop - tuples
-    return replace(work, seconds=work.seconds - hits_less * loop.hit_s)
+        At first the front stage has few rows, whatever it will have later. With one place it takes
+        any row, so it is soon full. Pinned pages are chosen when a cycle ends.
+        """
+        places = settings.places
+        if isinstance(settings, IndexJoinSettings) and settings.pinned_pages:
+            return xhybridjoin.work_from_first_cycle(conditions, settings, loop, tuples)
+        if places == 1 or not cached_rows:
+            return loop.work(tuples / loop.tuples_per_loop)
+        passing = loop.tuples_per_loop * (1 - loop.hit_ratio)
+        rows = places + tuples
+        about = (cached_rows // WAYS, WAYS, self.learns_after)
+        hits = conditions.demand.learned_share(rows, places, *about) * rows
+        loops = (tuples - min(loop.hit_ratio * tuples, hits)) / passing
+        work = loop.work(loops)
+        # These loops serve fewer hits than the later ones, whose cost is `loop_s`.
+        hits_less = loops * loop.tuples_per_loop - tuples
+        return replace(work, seconds=work.seconds - hits_less * loop.hit_s)
 
 
 def _one_by_one(conditions: Conditions, settings: Any, tuples: float) -> Work:

@@ -131,6 +131,6 @@ def test_an_empty_cache_learns_as_fast_as_in_a_simulation(learns_after: float, s
                 cached[key] = True
             elif counts[key] >= 2 and key < rivals[-1]:
                 cached[[key, rivals[-1]]] = True, False
-    about = (len(draws), window, learns_after, sets, ways)
+    about = (len(draws), window, sets, ways, learns_after)
     expected = Demand.zipf(1.0, keys).learned_share(*about)
     assert expected == pytest.approx(hits / len(draws), rel=0.05)
