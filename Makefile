@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
+# Without bytecode on disk every process compiles what it imports: three seconds for each worker.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo cluster-demo test mutants chaos soak lint bench lab clean
 
 help: ## what there is

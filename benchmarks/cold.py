@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import semistream as ss
+from benchmarks.controlgroup import NOT_POSSIBLE, control_group, is_possible
 from benchmarks.microbatches import build, check, micro_batch
 from benchmarks.report import Report
 
@@ -28,7 +29,6 @@ TARGETS = {10_000: 0.4, 400_000: 0.9}  # of the other's time
 _LIMIT_BYTES = 700_000_000
 _BUDGET_BYTES = 100_000_000
 _ROUNDS = 3
-_CONTROL = Path("/sys/fs/cgroup/memory")
 
 
 def main() -> None:
@@ -43,8 +43,8 @@ def main() -> None:
         name, rows, seed = arguments.run
         print(json.dumps(_run(arguments.relation, name, int(rows), int(seed))))
         return
-    if os.geteuid() or not (_CONTROL / "memory.limit_in_bytes").exists():
-        print("This needs root and control groups (version 1) to limit the page cache: not run.")
+    if not is_possible():
+        print(NOT_POSSIBLE)
         return
     with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
         relation = arguments.relation or Path(folder) / "r.rel"
@@ -82,23 +82,17 @@ def _compare(relation: Path, against: Path | None, limit_bytes: int) -> None:
 
 def _limited(command: list[str], environment: dict[str, str], limit_bytes: int) -> float:
     """Run a process in a control group of its own, with nothing cached; return its seconds."""
-    group = _CONTROL / f"semistream-{os.getpid()}"
-    group.mkdir(exist_ok=True)
-    try:
-        (group / "memory.limit_in_bytes").write_text(str(limit_bytes))
-        os.sync()
-        Path("/proc/sys/vm/drop_caches").write_text("3")
+    with control_group() as group:
+        group.limit(limit_bytes)
         found = subprocess.run(
             command,
             env=environment,
             check=True,
             capture_output=True,
             text=True,
-            preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())),
+            preexec_fn=group.enter,
         )
         return float(json.loads(found.stdout.splitlines()[-1]))
-    finally:
-        group.rmdir()
 
 
 def _run(path: Path, name: str, rows: int, seed: int) -> float:

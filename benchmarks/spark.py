@@ -8,12 +8,16 @@ becomes faster for minutes, so the floor runs once before anything is timed, and
 others and after them.
 
 Without options the jobs of the README's table are run; ``--all`` runs every combination, which
-takes hours. ``--keep`` keeps R for the next run.
+takes hours. ``--keep`` keeps R for the next run. With ``--page-cache`` the whole job, JVM and
+workers, is in a control group that leaves so much memory for the page cache, so that R is really
+too big for it; its limit is set anew, and caches are dropped, before each contestant.
 """
 
 import argparse
 import re
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -24,6 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import semistream as ss
+from benchmarks.controlgroup import NOT_POSSIBLE, control_group, is_possible
 from benchmarks.report import Report
 from benchmarks.sparkdata import ALL, KEY, TWO, SparkData
 from benchmarks.sparkjoins import (
@@ -40,6 +45,7 @@ from benchmarks.sparkjoins import (
     steady_seconds,
 )
 from semistream.spark.session import local_session
+from semistream.units import parse_bytes
 
 SKIPPED = 3  # micro-batches
 BATCHES = 18
@@ -91,7 +97,11 @@ def main() -> None:
     parser.add_argument("--ours", action="store_true", help="leave the rivals out")
     parser.add_argument("--only", help="a regular expression for the names of contestants")
     parser.add_argument("--keep", type=Path, help="a folder for R, which is not removed")
+    parser.add_argument("--page-cache", type=parse_bytes, help="leave so much of it, such as 1GB")
     arguments = parser.parse_args()
+    if arguments.page_cache is not None and not is_possible():
+        print(NOT_POSSIBLE)
+        return
     jobs = EVERY if arguments.all else USUAL
     if arguments.quick:
         jobs = [Job(500_000, 20_000, 2, 1.0)]
@@ -101,15 +111,36 @@ def main() -> None:
         if arguments.relation_rows in (None, job.relation_rows)
         and arguments.batch_rows in (None, job.batch_rows)
     ]
-    with tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder:
-        spark = local_session("semistream-bench", Path(folder), memory="8g")
+    only = re.compile(r"^(?!plain|rocksdb)" if arguments.ours else arguments.only or "")
+    with (
+        tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder,
+        _limited(arguments.page_cache) as before_each,
+    ):
+        memory = "8g" if arguments.page_cache is None else "2g"
+        spark = local_session("semistream-bench", Path(folder), memory=memory)
         for job in jobs:
-            only = r"^(?!plain|rocksdb)" if arguments.ours else arguments.only or ""
-            _run(spark, job, arguments.keep or Path(folder), re.compile(only))
+            _run(spark, job, arguments.keep or Path(folder), only, before_each)
         spark.stop()
 
 
-def _run(spark: SparkSession, job: Job, kept: Path, only: re.Pattern[str]) -> None:
+@contextmanager
+def _limited(page_cache: int | None) -> Iterator[Callable[[], None]]:
+    """Return what is to be done before each contestant."""
+    if page_cache is None:
+        yield lambda: None
+        return
+    with control_group() as group:
+        group.enter()
+        yield lambda: group.leave_for_page_cache(page_cache)
+
+
+def _run(
+    spark: SparkSession,
+    job: Job,
+    kept: Path,
+    only: re.Pattern[str],
+    before_each: Callable[[], None],
+) -> None:
     """Time every contestant at one job."""
     kept.mkdir(parents=True, exist_ok=True)
     r = SparkData(spark, kept, job.relation_rows, job.batch_rows, columns=job.row_columns)
@@ -122,7 +153,7 @@ def _run(spark: SparkSession, job: Job, kept: Path, only: re.Pattern[str]) -> No
         )
         long.write_stream()
         short.write_stream()
-        _compare(job, r, long, short, relation, only)
+        _compare(job, r, long, short, relation, only, before_each)
 
 
 def _relation(data: SparkData, path: Path) -> ss.Relation:
@@ -138,6 +169,7 @@ def _compare(
     short: SparkData,
     relation: ss.Relation,
     only: re.Pattern[str],
+    before_each: Callable[[], None],
 ) -> None:
     columns = ALL[: job.columns]
     budget = int(relation.size_bytes * MEMORY_SHARE)
@@ -159,6 +191,7 @@ def _compare(
         try:
             if not name.startswith("floor"):
                 check(name, fingerprint(join(data.all_batches())), answers[data])
+            before_each()
             skipped = 1 if is_slow else SKIPPED
             found = steady_seconds(data.stream(), join, name in BY_BATCH, skipped)
             times[name] = times[name] + found[1:] if name in times else found

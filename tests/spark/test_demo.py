@@ -1,5 +1,6 @@
 """Ctrl-C in the demo; `tests/install` runs it to its end."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -7,6 +8,9 @@ import sys
 from pathlib import Path
 from time import sleep
 
+import pytest
+
+from semistream.spark.session import ended_by_interrupt
 from tests.spark.services import PATIENCE_SECONDS, environment
 
 DEMO = [sys.executable, "-m", "semistream.cli.main", "demo"]
@@ -48,3 +52,20 @@ def test_an_interrupt_while_spark_starts_leaves_no_process(tmp_path: Path) -> No
     assert code == 130
     assert after[-1] == "semistream: interrupted"
     assert not any("Traceback" in line for line in after)
+
+
+def test_an_interrupt_in_a_finalizer_is_not_lost() -> None:
+    class Interrupted:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+            sleep(0)  # the handler runs here, and Python ignores what it raises
+
+    def block() -> None:
+        with ended_by_interrupt():
+            dying = Interrupted()
+            del dying
+            sleep(PATIENCE_SECONDS)
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    logging.disable(logging.NOTSET)

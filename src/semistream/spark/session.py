@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from semistream.spark.workers import configure_spark
+
+_AGAIN_S = 0.05
 
 
 def local_session(
@@ -41,9 +44,21 @@ def local_session(
 def ended_by_interrupt() -> Iterator[None]:
     """Let Ctrl-C raise nothing but `KeyboardInterrupt` from the block, and print nothing.
 
-    Spark's own way is to cancel all jobs, and then many of its parts report that at length.
+    Spark's own way is to cancel all jobs, and then many of its parts report that at length. Python
+    ignores what a finalizer raises, and py4j has many of them: then the block is interrupted again.
     """
     is_interrupted = False
+    hook = sys.unraisablehook
+
+    def try_again(ignored: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            hook(ignored)
+            return
+        # Later: an exception here would be ignored as well.
+        main = threading.main_thread().ident
+        again = threading.Timer(_AGAIN_S, signal.pthread_kill, [main, signal.SIGINT])
+        again.daemon = True
+        again.start()
 
     def interrupt(number: int, frame: object) -> None:
         nonlocal is_interrupted
@@ -52,6 +67,7 @@ def ended_by_interrupt() -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, interrupt)
+    sys.unraisablehook = try_again
     try:
         yield
     except BaseException:
@@ -59,6 +75,7 @@ def ended_by_interrupt() -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
+        sys.unraisablehook = hook
         signal.signal(signal.SIGINT, before)
 
 
