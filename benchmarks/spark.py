@@ -16,7 +16,7 @@ too big for it; its limit is set anew, and caches are dropped, before each conte
 import argparse
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -28,7 +28,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import semistream as ss
-from benchmarks.controlgroup import NOT_POSSIBLE, control_group, is_possible
+from benchmarks.controlgroup import NOT_POSSIBLE, ControlGroup, control_group, is_possible
 from benchmarks.report import Report
 from benchmarks.sparkdata import ALL, KEY, TWO, SparkData
 from benchmarks.sparkjoins import (
@@ -114,24 +114,42 @@ def main() -> None:
     only = re.compile(r"^(?!plain|rocksdb)" if arguments.ours else arguments.only or "")
     with (
         tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder,
-        _limited(arguments.page_cache) as before_each,
+        _limited(arguments.page_cache) as limit,
     ):
         memory = "8g" if arguments.page_cache is None else "2g"
         spark = local_session("semistream-bench", Path(folder), memory=memory)
         for job in jobs:
-            _run(spark, job, arguments.keep or Path(folder), only, before_each)
+            _run(spark, job, arguments.keep or Path(folder), only, limit)
         spark.stop()
 
 
+@dataclass(frozen=True)
+class Limit:
+    """How much of R the page cache can hold; None if the machine decides."""
+
+    page_cache_bytes: int | None = None
+    group: ControlGroup | None = None
+
+    def __str__(self) -> str:
+        """Name it in a table."""
+        if self.page_cache_bytes is None:
+            return ""
+        return f", {self.page_cache_bytes / 1e9:g} GB of page cache"
+
+    def set(self) -> None:
+        """Set it for what the processes hold now, and drop all caches."""
+        if self.group is not None and self.page_cache_bytes is not None:
+            self.group.leave_for_page_cache(self.page_cache_bytes)
+
+
 @contextmanager
-def _limited(page_cache: int | None) -> Iterator[Callable[[], None]]:
-    """Return what is to be done before each contestant."""
-    if page_cache is None:
-        yield lambda: None
+def _limited(page_cache_bytes: int | None) -> Iterator[Limit]:
+    if page_cache_bytes is None:
+        yield Limit()
         return
     with control_group() as group:
         group.enter()
-        yield lambda: group.leave_for_page_cache(page_cache)
+        yield Limit(page_cache_bytes, group)
 
 
 def _run(
@@ -139,7 +157,7 @@ def _run(
     job: Job,
     kept: Path,
     only: re.Pattern[str],
-    before_each: Callable[[], None],
+    limit: Limit,
 ) -> None:
     """Time every contestant at one job."""
     kept.mkdir(parents=True, exist_ok=True)
@@ -153,7 +171,7 @@ def _run(
         )
         long.write_stream()
         short.write_stream()
-        _compare(job, r, long, short, relation, only, before_each)
+        _compare(job, r, long, short, relation, only, limit)
 
 
 def _relation(data: SparkData, path: Path) -> ss.Relation:
@@ -169,7 +187,7 @@ def _compare(
     short: SparkData,
     relation: ss.Relation,
     only: re.Pattern[str],
-    before_each: Callable[[], None],
+    limit: Limit,
 ) -> None:
     columns = ALL[: job.columns]
     budget = int(relation.size_bytes * MEMORY_SHARE)
@@ -178,7 +196,8 @@ def _compare(
         joins[ROCKSDB] = RocksJoin(r, columns, f"rocksdb{job.relation_rows}x{job.columns}")
     always = (AUTO, FLOOR, BARE_FLOOR)  # the others are compared with them
     joins = {name: join for name, join in joins.items() if name in always or only.search(name)}
-    report = Report("spark", {"job": str(job), "budget_bytes": budget})
+    about = {"job": f"{job}{limit}", "budget_bytes": budget}
+    report = Report("spark", about)
     plain = contestants_of(r, relation, columns, budget)["plain: batch broadcast, inner"]
     answers = {data: fingerprint(plain(data.all_batches())) for data in (long, short)}
     steady_seconds(short.stream(), joins[FLOOR], by_batch=False)  # nothing is timed in a new JVM
@@ -191,7 +210,7 @@ def _compare(
         try:
             if not name.startswith("floor"):
                 check(name, fingerprint(join(data.all_batches())), answers[data])
-            before_each()
+            limit.set()
             skipped = 1 if is_slow else SKIPPED
             found = steady_seconds(data.stream(), join, name in BY_BATCH, skipped)
             times[name] = times[name] + found[1:] if name in times else found
@@ -209,7 +228,7 @@ def _compare(
         x_plain = f"{best / steady_s:.1f}" if best else ""
         rows.append([name, f"{steady_s:.2f}", f"{first:.1f}", f"{steady_s / floor:.2f}", x_plain])
     header = ["contestant", "s per batch", "first", "× floor", "× best plain"]
-    report.show(f"Spark, {job}, budget {budget / 1e6:.0f} MB", header, rows)
+    report.show(f"Spark, {job}{limit}, budget {budget / 1e6:.0f} MB", header, rows)
     named = min(s[1] for name, s in seconds.items() if name.startswith("semistream"))
     print(
         f"auto: {named / seconds[AUTO][1]:.2f} of the best named algorithm; "

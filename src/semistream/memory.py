@@ -44,6 +44,13 @@ from semistream.errors import BudgetError
 from semistream.units import format_bytes
 
 MEMINFO = Path("/proc/meminfo")
+_OWN_GROUPS = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
+# The files of a control group that have its limit and its use: of the second version, of the first.
+_LIMITS = (
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
 
 _malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
@@ -142,16 +149,30 @@ def return_freed_pages() -> None:
 
 
 def host_memory() -> tuple[int, int]:
-    """Return available and total memory, in bytes; a container's limit counts as its total."""
+    """Return available and total memory, in bytes; the limit of a container counts as its total."""
     fields = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
     total, free = (1024 * int(fields[n].split()[0]) for n in ("MemTotal", "MemAvailable"))
-    group = Path("/sys/fs/cgroup")
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        text = (group / limit).read_text().strip() if (group / limit).is_file() else "max"
-        if text.isdigit() and int(text) < total:
-            total = int(text)
-            free = min(free, total - int((group / used).read_text()))
-    return free, total
+    for group in _control_groups():
+        for limit, used in _LIMITS:
+            text = (group / limit).read_text().strip() if (group / limit).is_file() else "max"
+            if text.isdigit() and int(text) < total:
+                total = int(text)
+                free = min(free, total - int((group / used).read_text()))
+    return max(0, free), total
+
+
+def _control_groups() -> list[Path]:
+    """Return the control groups that limit this process: its own, and those that it is part of.
+
+    In a container the group at the top is its own, whatever the path is that the host gives it.
+    """
+    groups = [_GROUPS, _GROUPS / "memory"]
+    if not _OWN_GROUPS.exists():
+        return groups
+    for line in _OWN_GROUPS.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers in ("", "memory"):  # of the second version, or of the first
+            top = _GROUPS / controllers
+            own = top / path.lstrip("/")
+            groups += [group for group in (own, *own.parents) if group.is_relative_to(top)]
+    return groups

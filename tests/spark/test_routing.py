@@ -308,3 +308,15 @@ def test_nothing_is_kept_warm_in_front_of_the_page_cache(
         monkeypatch.setattr(routing, "host_memory", lambda total=total_bytes: (0, total))
         warm[total_bytes] = [choose_route(r, *about).warm_bytes > 0 for r in ("local", "shuffle")]
     assert [*warm.values()] == [[False, True], [True, True]]
+
+
+def test_rows_stay_in_their_tasks_only_where_r_is_in_the_page_cache(
+    relation: ss.Relation, spec: JoinSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere every task would read from disk what the others have read."""
+    about = ("auto", "auto", relation, spec, Given(MEMORY_BYTES, None), TWO_CORES)
+    stays = []
+    for total_bytes in (10 * relation.size_bytes, 2 * relation.size_bytes):
+        monkeypatch.setattr(routing, "host_memory", lambda total=total_bytes: (0, total))
+        stays.append(choose_route(*about).is_local)
+    assert stays == [True, False]

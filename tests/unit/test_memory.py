@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from semistream import memory
 from semistream.errors import BudgetError
 from semistream.memory import MemoryLedger, Reservation
 
@@ -86,3 +89,35 @@ def test_never_more_than_the_budget(changes: list[tuple[int, int]]) -> None:
         peak = max(peak, sum(sizes))
         assert ledger.held_bytes == sum(sizes)
         assert ledger.peak_bytes == peak <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("own", "limited", "files"),
+    [
+        ("0::/", ".", ("memory.max", "memory.current")),
+        ("0::/pods/pod-1", "pods/pod-1", ("memory.max", "memory.current")),
+        ("0::/pods/pod-1", "pods", ("memory.max", "memory.current")),
+        ("0::/of/the/host", ".", ("memory.max", "memory.current")),
+        (
+            "4:memory:/a/b\n0::/",
+            "memory/a/b",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ),
+        ("4:memory:/a\n0::/", "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")),
+    ],
+)
+def test_the_limit_of_a_container_is_its_memory(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own: str,
+    limited: str,
+    files: tuple[str, str],
+) -> None:
+    group = tmp_path / limited
+    group.mkdir(parents=True, exist_ok=True)
+    for name, value in zip(files, (3_000_000, 1_000_000), strict=True):
+        (group / name).write_text(f"{value}\n")
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path)
+    monkeypatch.setattr(memory, "_OWN_GROUPS", tmp_path / "own")
+    assert memory.host_memory() == (2_000_000, 3_000_000)

@@ -14,6 +14,9 @@ each page is read by one task instead of by all.
 
 * R is on a local or mounted path: requests to an object store are too expensive for each task to
   make them all;
+* R will stay in the page cache: else each task reads from disk what the others have read. With R of
+  6 GB, 400,000 rows and 1 GB of page cache a shuffle made a micro-batch 1.5 to 1.9 times as fast;
+  one of 10,000 rows took 1.1 to 1.3 times as long;
 * the algorithm is ``lookup``, or ``auto``, which takes it for few rows: all others read most of R
   in each task;
 * each task's share of the memory holds the page table of all of R and a window of look-ups;
@@ -196,7 +199,7 @@ def _without_key(routing: str) -> tuple[str, str]:
 def _is_for_look_ups(route: Route, algorithm: str, relation: Relation, spec: JoinSpec) -> bool:
     """Return whether rows should stay where they are; see above."""
     store = relation.store
-    if algorithm not in (AUTO, LOOK_UP) or not (store.is_local or store.is_queried):
+    if algorithm not in (AUTO, LOOK_UP) or not (_is_cached(relation) or store.is_queried):
         return False
     try:
         check_share(LOOK_UP, relation, spec, route.share_bytes, whole=True)
