@@ -5,12 +5,14 @@ of its processes. So in a group with a low limit, R is really too big for memory
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 _CONTROLLER = Path("/sys/fs/cgroup/memory")
+_ATTEMPTS = 100
 NOT_POSSIBLE = "This needs root and control groups (version 1) to limit the page cache: not run."
 
 
@@ -46,6 +48,18 @@ class ControlGroup:
         held = dict(line.split() for line in lines)
         self.limit(int(held["rss"]) + int(held.get("shmem", 0)) + cache_bytes)
 
+    def remove(self) -> None:
+        """Move all processes out and remove the group, as soon as those that end have ended."""
+        for _ in range(_ATTEMPTS):
+            for process in (self.path / "cgroup.procs").read_text().split():
+                with suppress(ProcessLookupError):  # it has ended meanwhile
+                    (_CONTROLLER / "cgroup.procs").write_text(process)
+            with suppress(OSError):
+                self.path.rmdir()
+                return
+            time.sleep(0.1)
+        raise RuntimeError(f"{self.path} cannot be removed: processes in it do not end")
+
 
 @contextmanager
 def control_group() -> Iterator[ControlGroup]:
@@ -56,7 +70,4 @@ def control_group() -> Iterator[ControlGroup]:
         yield group
     finally:
         group.unlimit()
-        for process in (group.path / "cgroup.procs").read_text().split():
-            with suppress(ProcessLookupError):  # it has ended meanwhile
-                (_CONTROLLER / "cgroup.procs").write_text(process)
-        group.path.rmdir()
+        group.remove()
