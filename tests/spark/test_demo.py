@@ -43,7 +43,8 @@ def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
     # When the rows have been written, Spark builds the relation, for some seconds.
     code, after = interrupted(tmp_path, "✓ writing 400,000 products")
     assert code == 130
-    assert after == ["semistream: interrupted"]
+    # Steps that ended before the signal came have a line each.
+    assert [line for line in after if not line.startswith("✓")] == ["semistream: interrupted"]
     assert not (tmp_path / "spark-local").exists()
 
 
