@@ -1,12 +1,16 @@
 """Fixtures that every test may use, and the temporary folder of the run."""
 
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import classarchive
 from tests.scratch import Scratch, folders_of_a_test
 
 settings.register_profile(
@@ -14,7 +18,11 @@ settings.register_profile(
 )
 settings.load_profile("default")
 
+# Folders of tests; all others come after them.
+_LONGEST_FIRST = ("install", "services", "faults", "databases", "spark", "contract")
+_TESTS = Path(__file__).parent
 _SCRATCH = pytest.StashKey[Scratch]()
+_ARCHIVING = pytest.StashKey[subprocess.Popen[bytes] | None]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -22,12 +30,34 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before anything makes a temporary file, and once: workers inherit the folder."""
     if not hasattr(config, "workerinput"):
         config.stash[_SCRATCH] = Scratch.begin(config.rootpath)
+        if config.getoption("numprocesses", None):  # a run of many tests
+            config.stash[_ARCHIVING] = classarchive.begin()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """With `-n auto`: half as many more than cores, because tests of services mostly wait."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + cores // 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that take long, so that at the end all workers have short ones left."""
+    items.sort(key=_place_in_line)
+
+
+def _place_in_line(item: pytest.Item) -> int:
+    found = [i for i, f in enumerate(_LONGEST_FIRST) if _TESTS / f in item.path.parents]
+    return found[0] if found else len(_LONGEST_FIRST)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Remove the run's temporary files; whatever else it has left behind makes it fail."""
     yield
+    archiving = session.config.stash.get(_ARCHIVING, None)
+    if archiving is not None and archiving.poll() is None:
+        os.killpg(archiving.pid, signal.SIGKILL)
+        archiving.wait()
     scratch = session.config.stash.get(_SCRATCH, None)
     left = [] if scratch is None else scratch.end()
     if left:

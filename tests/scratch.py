@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import classarchive
+
 PREFIX = "semistream-tests-"
 # How the names of files begin that this package, its tests, Spark or Kafka make.
 PREFIXES = ("semistream", "spark", "pyspark", "blockmgr", "artifacts", "kafka", "hsperfdata")
@@ -73,8 +75,8 @@ class Scratch:
 
 
 def jvm_options(folder: Path) -> str:
-    """Return the options of a JVM that keeps its temporary files in a folder."""
-    return f"-Djava.io.tmpdir={folder} -XX:-UsePerfData"
+    """Return the options of a JVM that keeps its temporary files in a folder, and starts fast."""
+    return f"-Djava.io.tmpdir={folder} -XX:-UsePerfData {classarchive.OPTIONS}"
 
 
 def remove(folder: Path) -> None:

@@ -81,7 +81,9 @@ def warm_up(case: Case) -> None:
 
 def main() -> None:
     cases = [(Case(**about["case"]), about["relation"]) for about in json.loads(sys.stdin.read())]
-    for case in {case.kind: case for case, _ in cases}.values():
+    # What is compiled or loaded later would count as growth.
+    kinds = {(case.kind, case.algorithm, str(case.options)): case for case, _ in cases}
+    for case in kinds.values():
         warm_up(case)
     for case, location in cases:
         relation = ss.Relation.open(location)

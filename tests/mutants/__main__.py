@@ -125,6 +125,9 @@ class Tree:
 def main(words: list[str]) -> int:
     """Run all mutants, or those chosen; return the exit code."""
     chosen = [m for m in MUTANTS if not words or any(w in f"{m.name} {m.file}" for w in words)]
+    if not chosen:
+        print(f"no mutant has {' or '.join(map(repr, words))} in its name or file")
+        return 2
     # Short, because sockets of tests lie below it.
     folder = Path(tempfile.mkdtemp(prefix="mut-"))
     try:

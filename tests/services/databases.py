@@ -67,6 +67,7 @@ def postgresql(folder: Path, port: int | None = None) -> Iterator[Server]:
     command = [*_not_as_root(), programs / "postgres", "-D", data, *options]
     with service(list(map(str, command)), log, environment()) as process:
         wait_until_listening(process, port, log)
+        _wait_until_recovered(programs, port, log)
         yield Server(f"postgresql://{USER}@127.0.0.1:{port}/postgres", port, process)
 
 
@@ -91,7 +92,8 @@ def mariadb(folder: Path, port: int | None = None) -> Iterator[Server]:
         f"CREATE USER IF NOT EXISTS {USER}@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n"
         f"GRANT ALL ON *.* TO {USER}@'127.0.0.1';\n"
     )
-    settings = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder}/s"]
+    # A socket below the data: the path of one in the folder can be too long.
+    settings = [f"--port={port}", "--bind-address=127.0.0.1", "--socket=s"]
     settings += [f"--pid-file={folder}/pid", f"--init-file={first}"]
     settings += ["--skip-ssl", "--skip-name-resolve", "--innodb-doublewrite=0"]
     # 2: a transaction survives when the server is killed, though not when the power goes.
@@ -109,6 +111,16 @@ def need_servers() -> None:
     """Skip the test, or in CI let it fail, if one of the servers cannot be had."""
     _postgresql_programs()
     _mariadb_programs()
+
+
+def _wait_until_recovered(programs: Path, port: int, log: Path) -> None:
+    """Return when PostgreSQL takes connections: if it was killed, it listens and then recovers."""
+    command = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    for _ in range(10 * PATIENCE_SECONDS):
+        if subprocess.run(list(map(str, command)), check=False).returncode == 0:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"PostgreSQL does not answer:\n{log.read_text()[-4000:]}")
 
 
 def _wait_until_serving(port: int, log: Path) -> None:
