@@ -44,6 +44,7 @@ from semistream.errors import BudgetError
 from semistream.units import format_bytes
 
 MEMINFO = Path("/proc/meminfo")
+_CACHED_SHARE = 0.4  # of the memory of a host, that its page cache will hold
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 # The files of a control group that have its limit and its use: of the second version, of the first.
@@ -159,6 +160,11 @@ def host_memory() -> tuple[int, int]:
                 total = int(text)
                 free = min(free, total - int((group / used).read_text()))
     return max(0, free), total
+
+
+def stays_cached(size_bytes: int) -> bool:
+    """Return whether files of this size will stay in the page cache of this host."""
+    return MEMINFO.exists() and size_bytes < _CACHED_SHARE * host_memory()[1]
 
 
 def _control_groups() -> list[Path]:

@@ -14,6 +14,7 @@ _CONTRACT = "tests/contract/test_operators.py"
 _CHANGE = "tests/unit/relation/test_change.py"
 _KERNELS = "tests/unit/joins/test_kernels.py"
 _READ_PLAN = ("tests/unit/relation/test_readplan.py",)
+_GUESSES = ("tests/unit/joins/test_guessedrows.py",)
 _RETUNINGS = "tests/contract/test_retunings.py"
 _SEQUENCE = "tests/contract/test_sequences.py::test_a_sequence_of_changes"
 _SPARSE = ("tests/unit/joins/test_diskbuffer.py",)
@@ -361,8 +362,8 @@ MUTANTS = (
     Mutant(
         "parts: damaged pages are not noticed",
         "relation/parts.py",
-        "!= self.checksums[page]:",
-        "!= self.checksums[page] and False:",
+        "if len(damaged):",
+        "if len(damaged) > len(pages):",
         ("tests/faults/test_damage.py::test_flipped_value",),
     ),
     Mutant(
@@ -715,15 +716,43 @@ MUTANTS = (
     Mutant(
         "read plan: single values are read without a checksum",
         "relation/readplan.py",
-        "return not is_dense and bool(part.checked[pages].all())",
-        "return not is_dense",
+        "if is_apart and bool(part.checked[some].all()):",
+        "if is_apart:",
         _READ_PLAN,
+    ),
+    Mutant(
+        "read plan: how a file is cached is tried by each reader",
+        "relation/mapped.py",
+        "if perf_counter_ns() - tried_at >= _TRIED_AGAIN_NS:",
+        "if True:",
+        _READ_PLAN,
+    ),
+    Mutant(
+        "look-ups: a code before what was read is taken for missing",
+        "joins/lookup_kernels.py",
+        "if read[first] > code and begin > 0:",
+        "if read[first] > code and begin > count * total:",
+        _GUESSES,
+    ),
+    Mutant(
+        "look-ups: a code behind what was read is taken for missing",
+        "joins/lookup_kernels.py",
+        "if read[last] < code and begin + count < total:",
+        "if read[last] < code and begin + count < 0:",
+        _GUESSES,
+    ),
+    Mutant(
+        "look-ups: rows are guessed on pages without a checksum",
+        "joins/guessedrows.py",
+        "known: NDArray[np.bool_] = part.checked[pages] & are_long",
+        "known: NDArray[np.bool_] = are_long",
+        _GUESSES,
     ),
     Mutant(
         "read plan: a page in place is not compared with its checksum",
         "relation/readplan.py",
-        "unchecked = some[~part.checked[some]]",
-        "unchecked = some[:0]",
+        "self._check_in_place(mapped, part, some[~part.checked[some]])",
+        "self._check_in_place(mapped, part, some[:0])",
         _READ_PLAN,
     ),
     Mutant(
@@ -764,8 +793,8 @@ MUTANTS = (
     Mutant(
         "read plan: one checked page vouches for those beside it",
         "relation/parts.py",
-        "if checked.all():",
-        "if checked.any():",
+        "if not len(unchecked):",
+        "if len(unchecked) < len(pages):",
         _READ_PLAN,
     ),
     Mutant(

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812
 import semistream as ss
 from semistream.advice.feasible import check_share
 from semistream.errors import BudgetError, OptionError
-from semistream.spark import routing
 from semistream.spark.holding import _planned
 from semistream.spark.parallelism import Cores
 from semistream.spark.routing import Given, Route, choose_route
@@ -305,7 +304,7 @@ def test_nothing_is_kept_warm_in_front_of_the_page_cache(
     about = ("lookup", relation, spec, Given(MEMORY_BYTES, None), TWO_CORES)
     warm = {}
     for total_bytes in (10 * relation.size_bytes, 2 * relation.size_bytes):
-        monkeypatch.setattr(routing, "host_memory", lambda total=total_bytes: (0, total))
+        monkeypatch.setattr("semistream.memory.host_memory", lambda total=total_bytes: (0, total))
         warm[total_bytes] = [choose_route(r, *about).warm_bytes > 0 for r in ("local", "shuffle")]
     assert [*warm.values()] == [[False, True], [True, True]]
 
@@ -317,6 +316,6 @@ def test_rows_stay_in_their_tasks_only_where_r_is_in_the_page_cache(
     about = ("auto", "auto", relation, spec, Given(MEMORY_BYTES, None), TWO_CORES)
     stays = []
     for total_bytes in (10 * relation.size_bytes, 2 * relation.size_bytes):
-        monkeypatch.setattr(routing, "host_memory", lambda total=total_bytes: (0, total))
+        monkeypatch.setattr("semistream.memory.host_memory", lambda total=total_bytes: (0, total))
         stays.append(choose_route(*about).is_local)
     assert stays == [True, False]

@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import semistream as ss
 from semistream.relation.leases import Holder
-from semistream.spark import routing, warmfiles
+from semistream.spark import warmfiles
 from semistream.spark.warmfiles import WarmFile, WarmFolder
 from semistream.testing import nested_loop_join, same_rows
 from tests.spark.pipelines import PATIENCE_SECONDS, observed
@@ -230,7 +230,7 @@ def start(
         return queries[-1]
 
     # As if R were too large for the page cache: otherwise nothing is kept for rows that stay.
-    monkeypatch.setattr(routing, "host_memory", lambda: (1, 1))
+    monkeypatch.setattr("semistream.memory.host_memory", lambda: (1, 1))
     yield started
     for query in queries:
         query.query.stop()

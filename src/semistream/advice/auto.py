@@ -45,6 +45,7 @@ from semistream.advice.history import HISTORY, History
 from semistream.advice.ordered import make_ordered
 from semistream.advice.sampling import SampledSource
 from semistream.advice.settings import ALIASES, Settings, split_of
+from semistream.advice.situation import uncached_share
 from semistream.advice.tuner import Chosen, Tuner
 from semistream.advice.watch import Retune, Watch
 from semistream.budget.rowsizes import Widths
@@ -187,6 +188,7 @@ class SelfTuningJoin:
         self._handed_over: HandedOver | None = None  # tuples that wait in no join now
         self._widths: Widths | None = None  # of the stream's columns, by its first rows
         self._tuner: Tuner | None = None  # once the model was used
+        self._uncached_share = 0.0  # of R, that the model counts as read from a disk
         self.ledger = MemoryLedger(budget_bytes)
         self.changes: list[Change] = []  # every choice, the first one included
 
@@ -349,8 +351,9 @@ class SelfTuningJoin:
             columns = read_columns(self._relation, self._spec)
             checked_s = condition_s(self._spec.condition, self._reader.rows_per_key)
             factors = with_tuple_cost(self._factors, checked_s)
+            self._uncached_share = uncached_share(self._relation, self._reader)
             about = (self._reader, columns, self._budget_bytes, factors, self._latency_s)
-            self._tuner = Tuner(advisor, *about)
+            self._tuner = Tuner(advisor, *about, self._uncached_share)
         expected = self._expected_rows(source)
         few = None if expected is None or rate is not None else self._tuner.for_few(expected)
         if few is not None:
@@ -380,7 +383,8 @@ class SelfTuningJoin:
         self, tuner: Tuner, source: SampledSource, rate: float | None, expected: int | None
     ) -> Chosen:
         codes = source.sample()
-        key = (self._kind, self._factors, None if expected is None else expected.bit_length())
+        length = None if expected is None else expected.bit_length()
+        key = (self._kind, self._factors, self._uncached_share, length)
         known = self._history.choices.get(key)
         if known is not None and known.rate == rate and known.fits(tuner.skew(codes)):
             return known

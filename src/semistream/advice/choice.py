@@ -25,8 +25,9 @@ CHOICES = tuple(
     a.name for a in ALGORITHMS.values() if a.family != "bound" and not a.one_tuple_at_a_time
 )
 # With fewer tuples than this for each of R's pages, nothing reads less than look-ups do, and their
-# other costs are small.
+# other costs are small; if R is not in the page cache, their requests are not.
 _FEW_PER_PAGE = 5
+_FEW_PER_UNCACHED_PAGE = 1
 # After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
 _GLANCED = 4  # algorithms of which more than the usual split is tried
@@ -224,6 +225,7 @@ def _favourite(options: list[Option], conditions: Conditions) -> Option:
     return min(good, key=lambda option: _preference(option.name))
 
 
-def are_few(stream_rows: int, page_count: int) -> bool:
+def are_few(stream_rows: int, page_count: int, *, is_cached: bool = True) -> bool:
     """Return whether a stream is short enough for look-ups to be best, whatever its demand."""
-    return stream_rows < _FEW_PER_PAGE * page_count
+    per_page = _FEW_PER_PAGE if is_cached else _FEW_PER_UNCACHED_PAGE
+    return stream_rows < per_page * page_count

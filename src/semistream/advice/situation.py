@@ -10,6 +10,7 @@ from semistream.budget.rowsizes import Widths
 from semistream.columns import Encoding, encoding_of, plain_batch, width_bytes
 from semistream.cost.conditions import Layout
 from semistream.cost.demand import Demand, Skew
+from semistream.memory import stays_cached
 from semistream.relation.layout import part_names
 from semistream.relation.pageindex import PageIndex
 from semistream.relation.pagetable import CODES
@@ -18,6 +19,8 @@ from semistream.relation.relation import Relation
 from semistream.spec import JoinSpec, read_columns
 
 _SIZED_ROWS = 4_096
+_QUARTERS = 4
+_SKEW_CODES = 32_768
 _UNKNOWN_VALUE_BYTES = 16.0  # assumed for a text without a sample
 
 
@@ -37,6 +40,17 @@ def layout_of(reader: PageReader, columns: Sequence[str]) -> Layout:
         whole_pages=reader.reading.whole_pages,
         rows_per_key=reader.rows_per_key,
     )
+
+
+def uncached_share(relation: Relation, reader: PageReader) -> float:
+    """Return the share of R that will not be in the page cache of this host, in quarters.
+
+    Nothing of a relation that stays there as a whole, once it was read; of a larger one, as much as
+    is not there now. Emulated devices and remote stores have their own costs.
+    """
+    if not reader.reads_values or stays_cached(relation.size_bytes):
+        return 0.0
+    return round(_QUARTERS * reader.uncached_share(np.random.default_rng())) / _QUARTERS
 
 
 def largest_partition(relation: Relation) -> int | None:
@@ -97,8 +111,8 @@ def demand_of(
 
 
 def skew_of(codes: NDArray[np.int64], reader: PageReader) -> Skew:
-    """Return the skew that a sample of key codes shows; that needs no index."""
-    _, counts = _counted(codes, reader)
+    """Return the skew that a sample of key codes shows; that needs no index, and a part of them."""
+    _, counts = _counted(codes[:: -(-len(codes) // _SKEW_CODES) or 1], reader)
     return Demand.from_counts(counts, max(1, reader.row_count)).skew
 
 

@@ -14,6 +14,7 @@ from semistream.budget.indexjoin import IndexJoinSettings
 from semistream.budget.split import Split
 from semistream.cost import lookup
 from semistream.cost.conditions import Conditions, Layout
+from semistream.cost.defaults import with_uncached
 from semistream.cost.demand import Demand, Skew
 from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
@@ -83,16 +84,19 @@ class Tuner:
         budget_bytes: int,
         factors: CostFactors,
         latency_s: float | None = None,
+        uncached_share: float = 0.0,
     ) -> None:
         """Prepare for joins that read these columns; nothing is computed yet.
 
-        `latency_s` is what tuples may have on average, if there is a rate.
+        `latency_s` is what tuples may have on average, if there is a rate; `uncached_share` is the
+        share of R that has to be read from a local disk.
         """
         self._advisor = advisor
         self._reader = reader
         self._columns = columns
         self._budget_bytes = budget_bytes
-        self._factors = factors
+        self._factors = with_uncached(factors, uncached_share)
+        self._is_cached = not uncached_share
         self._latency_s = inf if latency_s is None else latency_s
 
     @cached_property
@@ -129,7 +133,8 @@ class Tuner:
         longer streams, and where requests are expensive: there, all of R may be read as well.
         """
         page_count = self._reader.page_count
-        if not are_few(stream_rows, page_count) or not self._reader.reads_values:
+        is_short = are_few(stream_rows, page_count, is_cached=self._is_cached)
+        if not is_short or not self._reader.reads_values:
             return None
         sizes, split = self._advisor.sizes(LOOK_UP), Split(most_tuples=stream_rows)
         settings, _ = MODELS[LOOK_UP].rules.settings(sizes, self._budget_bytes, split)

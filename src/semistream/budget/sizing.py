@@ -149,7 +149,7 @@ class Sizing:
             page_count=reader.page_count,
             disk_bytes=cache(partial(self._disk_bytes)),
             pinned_bytes=cache(partial(pinned_part_bytes, reader, columns)),
-            cached_rows=self._cached_rows,
+            cached_rows=partial(_cached_rows, CachedColumns.of(reader, columns)),
             tuple_bytes=tuple_bytes,
             window_base_bytes=window_base_bytes,
             output_row_bytes=output_row_bytes,
@@ -186,8 +186,9 @@ class Sizing:
     def _disk_bytes(self, pages: int) -> int:
         return disk_buffer_bytes(self.reader, self.columns, pages, self.has_front)
 
-    def _cached_rows(self, size_bytes: int) -> int:
-        return WAYS * set_count(CachedColumns.of(self.reader, self.columns), size_bytes)
+
+def _cached_rows(columns: CachedColumns, size_bytes: int) -> int:
+    return WAYS * set_count(columns, size_bytes)
 
 
 def _implied(relation: Relation, spec: JoinSpec) -> int | None:

@@ -29,6 +29,8 @@ SPARK = SparkCosts(
     batch_s=0.2, task_s=0.1, row_s=0.4e-6, value_s=0.07e-6, stage_s=0.1, shuffle_s=0.1e-6
 )
 _USUAL_STREAM_COLUMNS = 3
+# Of what is read from the disk of such a server, not from the page cache, many requests at a time.
+_DISK_REQUEST_S, _DISK_BYTES_PER_S = 13e-6, 1.5e9
 
 
 def default_factors(stream_columns: float, added_columns: float) -> CostFactors:
@@ -66,3 +68,10 @@ def default_factors(stream_columns: float, added_columns: float) -> CostFactors:
     pinned = FrontCosts(1, 30e-9, 1e-9 * (20 * wide + 8 * added))
     resident_s = 1e-9 * (_READ_NS + 25 + 14 * wide + 4 * added)
     return CostFactors(_IO, scan, index, front, (pinned,), resident_s, (look_up,), REQUESTS)
+
+
+def with_uncached(factors: CostFactors, share: float) -> CostFactors:
+    """Return the factors where a share of R is not in the page cache, but on a local disk."""
+    if not share:
+        return factors
+    return factors.with_device(0.0, share * _DISK_REQUEST_S, _DISK_BYTES_PER_S / share)

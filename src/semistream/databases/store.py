@@ -7,11 +7,11 @@ it, are the same for a table in a database as for a relation's own files.
 """
 
 import weakref
-import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from semistream.databases.coder import HASH_BITS
@@ -130,6 +130,10 @@ class TableFile:
     def map_cached(self, offsets: Ints, end: int) -> None:
         """Return nothing: there is no file to map."""
 
+    def count_cached(self, offsets: Ints) -> int:
+        """None: the database is asked for each row."""
+        return 0
+
     def _read(self, requests: Ints, out: NDArray[np.uint8]) -> None:
         assert self._pages is not None, "the file was closed"
         some = requests[:, requests[1] > 0]
@@ -194,4 +198,4 @@ def first_codes(page_count: int) -> Ints:
 
 def checksum(table: Table) -> int:
     """Return the checksum of the page table."""
-    return zlib.crc32(page_table(table))
+    return crc32(page_table(table))

@@ -145,6 +145,53 @@ def find_in_page(codes, first, last, code):
 
 
 @njit(cache=True)
+def guess_offsets(codes, indexes, pages, known, row_bounds, first_codes, offsets, count, out, rows):
+    """Write where in the file `count` codes around each of some codes should be.
+
+    -1 for codes on pages that are not `known`, and where the code is not between the first codes of
+    its page and of the next one; their `rows` are -2.
+    """
+    for i in range(len(codes)):
+        page = pages[indexes[i]]
+        low, high = first_codes[page], first_codes[page + 1] if known[indexes[i]] else 0
+        out[i] = -1
+        rows[i] = -2
+        if known[indexes[i]] and low <= codes[i] < high:
+            total = row_bounds[page + 1] - row_bounds[page]
+            share = np.float64(uint64(codes[i]) - uint64(low)) / np.float64(
+                uint64(high) - uint64(low)
+            )
+            begin = np.int64(share * np.float64(total)) - count // 2
+            begin = max(0, min(begin, total - count))
+            out[i] = offsets[page] + 8 * begin
+
+
+@njit(cache=True)
+def find_guessed(read, codes, indexes, pages, row_bounds, first_codes, offsets, count, at, rows):
+    """Write the rows of codes of which `count` codes around their guessed places were `read`.
+
+    `at` is what `guess_offsets` wrote. A row is -1 if R does not have the code, and stays -2 if it
+    is not known, because the code lies before or behind what was read.
+    """
+    place = 0
+    for i in range(len(codes)):
+        if at[i] < 0:
+            continue
+        code, page = codes[i], pages[indexes[i]]
+        begin = (at[i] - offsets[page]) // 8
+        total = row_bounds[page + 1] - row_bounds[page]
+        first, last = place, place + count - 1
+        place += count
+        if read[first] > code and begin > 0:
+            continue
+        if read[last] < code and begin + count < total:
+            continue
+        found = find_in_page(read, first, last, code)
+        is_there = found <= last and read[min(found, last)] == code
+        rows[i] = row_bounds[page] + begin + found - first if is_there else -1
+
+
+@njit(cache=True)
 def in_turn(slots, first, last, nulls):
     """Return slots and places of results, by slot; `nulls`, unless negative, where there is none.
 

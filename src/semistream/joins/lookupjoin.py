@@ -13,8 +13,8 @@ Algorithm, one iteration:
 
 1. tuples enter until the window is full or the stream has no more for now;
 2. the page of each is found through the index, and the tuples are sorted by page;
-3. the key codes of these pages are read in the order of R (`relation/readplan.py`), and each
-   tuple's code is searched for on its page;
+3. the key codes of these pages are read in the order of R (`relation/readplan.py`), all of a page
+   or a few (`guessedrows.py`), and each tuple's code is searched for on its page;
 4. the rows that matched are gathered, one column after the other, in the same order; all tuples
    leave, match or no match.
 
@@ -51,6 +51,7 @@ from semistream.budget.rowsizes import Widths
 from semistream.budget.rules import BudgetRules
 from semistream.joins import lookup_kernels as kernels
 from semistream.joins.admission import Admission
+from semistream.joins.guessedrows import GuessedRows
 from semistream.joins.learning import Learning
 from semistream.joins.liverows import live_pairs
 from semistream.joins.lookupwindow import LookUpWindow, Requests
@@ -64,6 +65,8 @@ from semistream.relation.pagetable import CODES
 from semistream.relation.readplan import PlannedReads, RowsByPage
 from semistream.relation.writer import CODE_BYTES
 
+_MISSING, _NOT_KNOWN = -1, -2  # of the row of a request, by a guess
+
 
 class LookUpJoin(StreamJoin):
     """Looks the tuples of a window up in the order of R."""
@@ -71,6 +74,7 @@ class LookUpJoin(StreamJoin):
     _window: LookUpWindow
     _index: PageIndex  # from a key to its page
     _codes: PlannedReads  # of key codes
+    _guesses: GuessedRows  # finds rows by a few codes of their pages
     _rows: PlannedReads  # of columns
     _columns: list[PlannedColumn]  # that the join reads
     _admission: Admission
@@ -101,6 +105,7 @@ class LookUpJoin(StreamJoin):
         timer = self.stopwatch.phase("io")
         self._codes = PlannedReads(reader, codes_bytes, mapped_bytes, timer)
         self._rows = PlannedReads(reader, rows_bytes, mapped_bytes, timer)
+        self._guesses = GuessedRows(reader, self._codes)
         self._columns = [PlannedColumn(reader, name, self._rows) for name in self._read_columns]
         widths = self._widened(widths, settings.places, window)
         about = (self._sizing.stored_schema, settings.places, widths, self._sizing.implied)
@@ -145,6 +150,36 @@ class LookUpJoin(StreamJoin):
     def _serve(self, requests: Requests) -> Iterator[pa.RecordBatch]:
         """Find the rows of requests, page by page, and emit them as soon as a piece is full."""
         self.telemetry.pages_scanned += len(requests.pages)
+        if not self._guesses.may_help(requests):
+            yield from self._serve_pages(requests)
+            return
+        for block in requests.blocks():
+            are_guessed = self._guesses.apply_to(block)
+            yield from (self._serve_guesses if are_guessed else self._serve_pages)(block)
+
+    def _serve_pages(self, requests: Requests) -> Iterator[pa.RecordBatch]:
+        """Find the rows of requests by all codes of their pages."""
+        for pairs in self._on_pages(requests):
+            yield from self._emit(*pairs)
+
+    def _serve_guesses(self, requests: Requests) -> Iterator[pa.RecordBatch]:
+        """Find the rows of requests by a few codes of their pages, the others by all of them."""
+        rows = np.empty(len(requests.codes), np.int64)
+        with self.stopwatch.phase("probe"):
+            self._guesses.find(requests, rows)
+        unknown = np.flatnonzero(rows == _NOT_KNOWN).astype(np.int32)
+        rows[unknown] = _MISSING
+        for found, places in self._on_pages(requests.at(unknown)):
+            rows[places] = found
+        matched = np.flatnonzero(rows != _MISSING)
+        for first in range(0, len(matched), self._pairs.shape[1]):
+            some = matched[first : first + self._pairs.shape[1]]
+            piece = self._pairs[:, : len(some)]
+            piece[0], piece[1] = rows[some], requests.slots[some]
+            yield from self._emit(*piece)
+
+    def _on_pages(self, requests: Requests) -> Iterator[tuple[Rows, Rows]]:
+        """Yield rows and slots of requests by the codes of whole pages, a piece at a time."""
         rows, slots = self._pairs
         found = 0
         for view in self._codes.views(CODES, requests.pages, len(requests.codes)):
@@ -161,10 +196,10 @@ class LookUpJoin(StreamJoin):
                     about = (*wanted, view.first, position, rows, slots, found)
                     found = int(kernels.match_requests(*in_view, *about))
                 if found == len(rows):
-                    yield from self._emit(rows, slots)
+                    yield rows, slots
                     found = 0
         if found:
-            yield from self._emit(rows[:found], slots[:found])
+            yield rows[:found], slots[:found]
 
     def _emit(self, rows: Rows, slots: Rows) -> Iterator[pa.RecordBatch]:
         is_observed = self._learning.is_active and self._index.is_unique

@@ -20,6 +20,8 @@ from semistream.joins.kernels import UNMATCHABLE
 from semistream.joins.window import Window
 from semistream.relation.pageindex import PageIndex
 
+BLOCK = 8_192  # requests that rows are guessed for at a time
+
 
 @dataclass(frozen=True, slots=True)
 class Requests:
@@ -29,6 +31,19 @@ class Requests:
     codes: NDArray[np.int64]  # of each
     indexes: NDArray[np.int32]  # of each: which of `pages` it may match on
     pages: NDArray[np.int64]  # ascending, each once
+
+    def blocks(self) -> Iterator["Requests"]:
+        """Yield the requests in blocks, each with its own pages."""
+        for first in range(0, len(self.codes), BLOCK):
+            some = slice(first, first + BLOCK)
+            indexes = self.indexes[some]
+            pages = self.pages[indexes[0] : indexes[-1] + 1]
+            yield Requests(self.slots[some], self.codes[some], indexes - indexes[0], pages)
+
+    def at(self, places: NDArray[np.int32]) -> "Requests":
+        """Return some of the requests; their slots are the places among all of them."""
+        used, indexes = np.unique(self.indexes[places], return_inverse=True)
+        return Requests(places, self.codes[places], indexes.astype(np.int32), self.pages[used])
 
 
 class LookUpWindow(Window):

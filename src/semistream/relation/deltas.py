@@ -15,13 +15,13 @@ their partitions with the hot index (`CodePages`).
 Memory: a bit a row of R where rows are dead; the merged index is `semistream.relation.codepages`.
 """
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from semistream.jit import njit
@@ -77,7 +77,7 @@ def write_delta(
         files=files,
         code_count=len(content.codes),
         dead_rows=int(np.count_nonzero(content.dead)),
-        checksum=zlib.crc32(body),
+        checksum=crc32(body),
     )
 
 

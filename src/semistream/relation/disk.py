@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.relation.mapped import MappedFile
-from semistream.relation.read_kernels import are_cached, read_requests
+from semistream.relation.read_kernels import count_cached, read_requests
 
 _KERNEL_PAGE = os.sysconf("SC_PAGE_SIZE")
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY
@@ -66,9 +66,9 @@ class Disk:
         """Read (offset, size, place in `out`) requests; return which failed first, or -1."""
         return int(read_requests(descriptor, requests, out))
 
-    def are_cached(self, descriptor: int, offsets: NDArray[np.int64]) -> bool:
-        """Return whether the bytes at all offsets are in the page cache."""
-        return bool(are_cached(descriptor, offsets))
+    def count_cached(self, descriptor: int, offsets: NDArray[np.int64]) -> int:
+        """Return at how many offsets a byte is in the page cache."""
+        return int(count_cached(descriptor, offsets))
 
     def map(self, path: str) -> mmap.mmap:
         """Map a whole file into memory, to be read only."""
@@ -119,6 +119,10 @@ class RequestFile(ABC):
         """Map the file, if that can be done and what is at these offsets is in memory."""
         return None
 
+    def count_cached(self, offsets: NDArray[np.int64]) -> int:
+        """Return at how many offsets a byte can be read without waiting for a device."""
+        return 0
+
 
 class LocalPageFile(RequestFile):
     """A local file, read by ``preadv`` without a copy in between, or mapped."""
@@ -157,14 +161,18 @@ class LocalPageFile(RequestFile):
         a file that is shorter than expected would end the process.
         """
         sampled = np.ascontiguousarray(offsets[:: -(-len(offsets) // _SAMPLED_OFFSETS)])
-        if not self._disk.are_cached(self._planned_descriptor(), sampled):
+        if self.count_cached(sampled) < len(sampled):
             return None
         if self._mapped is None:
             try:
-                self._mapped = MappedFile(self._disk.map(self._path))
+                self._mapped = MappedFile(self._disk.map(self._path), self._path)
             except (OSError, ValueError):  # it was deleted meanwhile, or is empty
                 return None
         return self._mapped if len(self._mapped.data) >= end else None
+
+    def count_cached(self, offsets: NDArray[np.int64]) -> int:
+        """Return at how many offsets a byte is in the page cache."""
+        return self._disk.count_cached(self._planned_descriptor(), offsets)
 
     def _planned_descriptor(self) -> int:
         """Return a descriptor for planned reads, without the kernel's read-ahead.

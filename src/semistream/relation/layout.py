@@ -55,7 +55,6 @@ snapshots are still exactly version 1.
 import base64
 import json
 import re
-import zlib
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -63,6 +62,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from uuid import uuid4
 
 import pyarrow as pa
+from isal.isal_zlib import crc32
 
 from semistream.columns import Encoding, encoding_of
 from semistream.errors import CorruptRelationError, RelationFormatError
@@ -343,7 +343,7 @@ class Manifest:
 
 
 def _checksum(body: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(body).encode())
+    return crc32(json.dumps(body).encode())
 
 
 def _damaged(where: str, error: Exception) -> str:

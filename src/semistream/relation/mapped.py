@@ -13,7 +13,8 @@ count in units. Before one looks at bytes it calls `look_at`, which lets go of t
 they become too many. They stay in the page cache, and may be mapped again.
 
 What a unit costs depends on the size of these pieces: 1 to 2 µs if it is one large page, up to
-200 µs if it is 512 small ones. Nothing tells which, so a few are tried.
+200 µs if it is 512 small ones. Nothing tells which, so a few are tried, and for some seconds all
+readers of this process rely on that.
 
 Memory: what is mapped counts in the resident size of the process, so it belongs to the disk buffer.
 """
@@ -21,6 +22,7 @@ Memory: what is mapped counts in the resident size of the process, so it belongs
 import ctypes
 import mmap
 import statistics
+from collections import OrderedDict
 from time import perf_counter_ns
 
 import numpy as np
@@ -33,6 +35,12 @@ _POPULATE_READ = 22  # MADV_POPULATE_READ, Linux 5.14
 _TRIED_UNITS = 4
 _LARGE_PAGE_NS = 20_000  # what mapping a large page takes at the most, and small ones at the least
 
+# For each file, the share of it that is cached in small pages, and when that was tried, in ns. What
+# is cached, and how, changes slowly; trying costs as much as some hundred requests.
+_tried: OrderedDict[str, tuple[float, int]] = OrderedDict()
+_TRIED_AGAIN_NS = 30_000_000_000
+_MOST_TRIED = 4096
+
 # The window of a file that is not mapped.
 NOT_MAPPED: NDArray[np.int64] = np.zeros(4, np.int64)
 
@@ -40,14 +48,14 @@ NOT_MAPPED: NDArray[np.int64] = np.zeros(4, np.int64)
 class MappedFile:
     """A whole file, mapped to be read only."""
 
-    def __init__(self, mapped: mmap.mmap) -> None:
+    def __init__(self, mapped: mmap.mmap, path: str) -> None:
         """Nothing is resident yet."""
         address = np.frombuffer(mapped, np.uint8).ctypes.data
         # Not marked as read-only: kernels are compiled once, for buffers as well as for this.
         whole = (ctypes.c_uint8 * len(mapped)).from_address(address)
         self.data: NDArray[np.uint8] = np.ctypeslib.as_array(whole)
         self._mapped = mapped
-        self._small_share: float | None = None  # once it was found out
+        self._path = path
 
     def window(self, most_bytes: int) -> NDArray[np.int64]:
         """Return what kernels need to look at the file with `most_bytes` of it mapped at most."""
@@ -61,10 +69,15 @@ class MappedFile:
 
     def small_share(self, offsets: NDArray[np.int64]) -> float:
         """Return the share of the file that is cached in small pages, by a few units at offsets."""
-        if self._small_share is None:
+        share, tried_at = _tried.pop(self._path, (0.0, -_TRIED_AGAIN_NS))
+        if perf_counter_ns() - tried_at >= _TRIED_AGAIN_NS:
             tried = offsets[:: -(-len(offsets) // _TRIED_UNITS)] // UNIT_BYTES * UNIT_BYTES
-            self._small_share = statistics.fmean(map(self._is_small, tried.tolist()))
-        return self._small_share
+            share = statistics.fmean(map(self._is_small, tried.tolist()))
+            tried_at = perf_counter_ns()
+        _tried[self._path] = share, tried_at
+        while len(_tried) > _MOST_TRIED:
+            _tried.popitem(last=False)
+        return share
 
     def _is_small(self, start: int) -> bool:
         size = min(UNIT_BYTES, len(self.data) - start)

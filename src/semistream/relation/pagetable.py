@@ -7,7 +7,6 @@ it, one after the other.
 """
 
 import mmap
-import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from semistream.relation.layout import Manifest, PartitionInfo, part_names, snapshot_path
@@ -171,7 +171,7 @@ def read_columns(store: Store, path: str, checksum: int, names: Sequence[str]) -
     mapped = None if size_bytes <= _WHOLE_BYTES else store.map(path)
     if mapped is None:
         content = store.read(path)
-        _compare(zlib.crc32(content), checksum)
+        _compare(crc32(content), checksum)
         return StoredColumns(content, names)
     if (store.path(path), checksum) not in _compared:
         file = store.open_pages(path)
@@ -202,5 +202,5 @@ def _crc32(file: PageFile, size_bytes: int) -> int:
     found = 0
     for at in range(0, size_bytes, len(piece)):
         count = file.read_into(at, piece[: size_bytes - at])
-        found = zlib.crc32(piece[:count], found)
+        found = crc32(piece[:count], found)
     return found

@@ -4,12 +4,12 @@ Which parts were compared with their checksums is remembered for the whole proce
 each page and part, for the `_REMEMBERED_PARTS` parts used last: files of a snapshot never change.
 """
 
-import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from semistream.relation.pagetable import CODES, is_fixed
@@ -80,15 +80,14 @@ class Part:
 
         Return the first page that does not match, or None.
         """
-        checked = self.checked[pages]
-        if checked.all():
+        unchecked = np.flatnonzero(~self.checked[pages])
+        if not len(unchecked):
             return None
-        unchecked = np.flatnonzero(~checked)
-        view = data.data
-        for i in unchecked.tolist():
-            page, start = int(pages[i]), int(starts[i])
-            end = start + self.size_bytes(page, page + 1)
-            if zlib.crc32(view[start:end]) != self.checksums[page]:
-                return page
-        self.checked[pages[unchecked]] = True
+        pages, starts = pages[unchecked], starts[unchecked]
+        ends, view = starts + self.sizes_of(pages), data.data
+        found = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        damaged = np.flatnonzero(np.array(found, np.uint32) != self.checksums[pages])
+        if len(damaged):
+            return int(pages[damaged[0]])
+        self.checked[pages] = True
         return None

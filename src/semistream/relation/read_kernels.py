@@ -166,14 +166,14 @@ def release(data, window):
 
 
 @njit(cache=True)
-def are_cached(descriptor, offsets):
-    """Return whether the bytes at all offsets can be read without waiting for a device."""
+def count_cached(descriptor, offsets):
+    """Return at how many offsets a byte can be read without waiting for a device."""
     byte = np.empty(1, np.uint8)
     vector = np.empty(2, np.uint64)
+    count = 0
     for offset in offsets:
-        if _read_at_once(descriptor, byte.ctypes.data, 1, offset, vector) != 1:
-            return False
-    return True
+        count += _read_at_once(descriptor, byte.ctypes.data, 1, offset, vector) == 1
+    return count
 
 
 @njit(inline="always")

@@ -46,6 +46,8 @@ from semistream.relation.parts import Part, remember_checked
 from semistream.relation.storage import NativePageFile, PageFile, Store
 from semistream.relation.writer import CODE_BYTES
 
+_SAMPLED_PAGES = 32  # that tell how much of R is in the page cache
+
 
 class PageReader:
     """The pages of some partitions of a snapshot, as one numbered sequence."""
@@ -306,6 +308,22 @@ class PageReader:
             return None
         file = self._file(file_index, "data")
         return file.descriptor if isinstance(file, NativePageFile) else None
+
+    def uncached_share(self, rng: np.random.Generator) -> float:
+        """Return the share of R that is not in the page cache, by a sample of its pages.
+
+        Another one each time: asking whether a page is there may bring it there.
+        """
+        if not self.page_count:
+            return 0.0
+        pages = np.unique(rng.integers(0, self.page_count, _SAMPLED_PAGES))
+        cached = tried = 0
+        for part in self._parts.values():
+            for file_index in np.unique(self._file_index[pages]).tolist():
+                some = pages[self._file_index[pages] == file_index]
+                cached += self._file(file_index, part.name).count_cached(part.offsets[some])
+                tried += len(some)
+        return 1 - cached / tried
 
     def map_cached(self, part: Part, pages: NDArray[np.int64]) -> MappedFile | None:
         """Map the file in which a part of some pages lies, if that is in the page cache."""

@@ -17,8 +17,8 @@ processor's cache, so what was just read is searched or copied from there. A par
 compared with its checksum the first time this process sees it.
 
 Whether to map depends on what it costs to map a part of this file, which is measured (`mapped.py`,
-docs/decisions.md has the figures). Pages that were not compared with their checksums are read once
-before that.
+docs/decisions.md has the figures). Pages that were not compared with their checksums are compared
+where they lie, too.
 
 Memory: the buffer; what is mapped; and for each page requested its place in the buffer and its
 request, 40 bytes.
@@ -27,6 +27,7 @@ request, 40 bytes.
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,12 +95,12 @@ class PlannedReads:
         part = self._reader.part(name)
         if part is None:  # no page has it
             return
-        for first, last in self._by_file(pages):
+        for first, last in self.runs(pages):
             share = None if rows is None else rows * (last - first) / len(pages)
             mapped = self._map(part, pages[first:last], share)
             yield from self._in_file(mapped, part, pages, first, last)
 
-    def _by_file(self, pages: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    def runs(self, pages: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         """Yield runs of pages that lie in one file."""
         first = 0
         while first < len(pages):
@@ -133,11 +134,12 @@ class PlannedReads:
         part = self._reader.part(name)
         assert part is not None, "every page has values"
         out = np.empty(len(rows.rows) * width, np.uint8)
-        for first, last in self._by_file(rows.pages):
+        for first, last in self.runs(rows.pages):
             which, indexes, in_page = rows.within(first, last)
             some, count = rows.pages[first:last], which.stop - which.start
             mapped = self._map(part, some, count)
-            if mapped is None and self._are_apart(part, some, count):
+            is_apart = mapped is None and self._are_apart(part, some, count)
+            if is_apart and bool(part.checked[some].all()):
                 offsets = part.offsets[rows.pages[indexes]] + width * in_page
                 self._read_values(part, int(some[0]), offsets, width, out[which.start * width :])
                 continue
@@ -147,13 +149,48 @@ class PlannedReads:
                 kernels.gather_fixed(*about, out[which.start * width : which.stop * width])
         return out
 
-    def _are_apart(self, part: Part, pages: NDArray[np.int64], rows: int) -> bool:
-        """Return whether a request for each value costs least; all parts must have been checked."""
+    def are_apart(self, name: str, pages: NDArray[np.int64], rows: int) -> bool:
+        """Return whether rows on some pages lie so far apart that each is best read by itself."""
+        part = self._reader.part(name)
+        return part is not None and all(
+            self._are_apart(part, pages[first:last], rows * (last - first) / len(pages))
+            for first, last in self.runs(pages)
+        )
+
+    def maps(self, name: str, pages: NDArray[np.int64], rows: int) -> bool:
+        """Return whether rows on some pages would be looked at where they lie in a mapped file."""
+        part = self._reader.part(name)
+        runs = () if part is None else self.runs(pages)
+        return part is not None and any(
+            self._map(part, pages[first:last], rows * (last - first) / len(pages)) is not None
+            for first, last in runs
+        )
+
+    def read_each(
+        self, name: str, page: int, offsets: NDArray[np.int64], width: int
+    ) -> NDArray[np.uint8]:
+        """Return `width` bytes at each offset of a page's file, back to back in the buffer.
+
+        It is for pages that were compared with their checksums.
+        """
+        part = self._reader.part(name)
+        assert part is not None, "the caller has found it"
+        out = self._buffer[: width * len(offsets)]
+        self._read_values(part, page, offsets, width, out)
+        return out
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The size of the buffer."""
+        return len(self._buffer)
+
+    def _are_apart(self, part: Part, pages: NDArray[np.int64], rows: float) -> bool:
+        """Return whether a request for each value costs least."""
         if not self._reader.reads_values or rows > _MOST_VALUES_PER_PAGE * len(pages):
             return False
         span = int(part.offsets[pages[-1]] - part.offsets[pages[0]])
         is_dense = 0 <= span < len(pages) * (self._reader.most_gap_bytes + part.bytes_of(pages[:1]))
-        return not is_dense and bool(part.checked[pages].all())
+        return not is_dense
 
     def _read_values(
         self,
@@ -195,16 +232,36 @@ class PlannedReads:
     def _look(
         self, mapped: MappedFile, part: Part, pages: NDArray[np.int64], first: int, last: int
     ) -> View:
-        """Return pages of a mapped file where they lie; those not checked are read before."""
+        """Return pages of a mapped file where they lie, compared with their checksums."""
         some = pages[first:last]
-        unchecked = some[~part.checked[some]]
-        for _ in self._read_in_turn(part, unchecked):
-            pass
+        self._check_in_place(mapped, part, some[~part.checked[some]])
         self.bytes_read += part.bytes_of(some)
         window = mapped.window(self._mapped_bytes)
         view = View(first, last, mapped.data, part.offsets[some], window)
         self._in_view = (mapped, view)
         return view
+
+    def _check_in_place(self, mapped: MappedFile, part: Part, pages: NDArray[np.int64]) -> None:
+        """Compare pages of a mapped file with their checksums, some at a time."""
+        if not len(pages):
+            return
+        begins = part.offsets[pages]
+        ends = begins + part.sizes_of(pages)
+        # Units that are mapped, at the most: a page may begin in one and end in the next.
+        in_units = begins // UNIT_BYTES
+        is_new = np.diff(in_units, prepend=-1) != 0
+        units = np.cumsum(is_new.astype(np.int64) + ((ends - 1) // UNIT_BYTES > in_units))
+        turns = units // (self._mapped_bytes // UNIT_BYTES - 1)
+        bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(pages)]
+        window = mapped.window(self._mapped_bytes)
+        for first, last in pairwise(bounds):
+            window[:2] = begins[first:last].min() // UNIT_BYTES * UNIT_BYTES, ends[first:last].max()
+            try:
+                with self._timer:
+                    some = slice(first, last)
+                    self._reader.check_pages(part, pages[some], mapped.data, begins[some])
+            finally:
+                mapped.release(window)
 
     def _read_in_turn(self, part: Part, pages: NDArray[np.int64], first: int = 0) -> Iterator[View]:
         """Read pages of one file into the buffer, as many at a time as it holds."""

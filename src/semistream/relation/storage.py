@@ -62,6 +62,10 @@ class PageFile(Protocol):
         """Map the file, if that can be done and what is at these offsets is in memory."""
         ...
 
+    def count_cached(self, offsets: NDArray[np.int64]) -> int:
+        """Return at how many offsets a byte can be read without waiting for a device."""
+        ...
+
     def announce(self, offset: int, size: int) -> None:
         """Say that these bytes will be read soon; the device may begin."""
         ...

@@ -10,13 +10,13 @@ to hot pages at the end, when all of them are known. The build holds them until 
 """
 
 import itertools
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from semistream.columns import (
@@ -231,7 +231,7 @@ class PartitionWriter:
             file.commit()
         finally:
             file.abandon()
-        return zlib.crc32(content)
+        return crc32(content)
 
 
 class _HotRows:
@@ -392,4 +392,4 @@ def cut_pages(sizes, page_bytes):  # type: ignore[no-untyped-def]
 def _checksums(image: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[int]:
     view = image.data
     bounds = ends.tolist()
-    return [zlib.crc32(view[a:b]) for a, b in itertools.pairwise(bounds)]
+    return [crc32(view[a:b]) for a, b in itertools.pairwise(bounds)]

@@ -42,7 +42,7 @@ from semistream.advice.feasible import check_share
 from semistream.advice.ordered import check_order
 from semistream.errors import BudgetError, OptionError, did_you_mean
 from semistream.joins.registry import ALGORITHMS
-from semistream.memory import MEMINFO, host_memory
+from semistream.memory import stays_cached
 from semistream.relation.relation import Relation
 from semistream.spark.parallelism import Cores
 from semistream.spark.spreading import hot_codes
@@ -56,7 +56,6 @@ _MOST_MERGED_BYTES = 2 << 20
 # The part that stays warm, the most and the least of a front stage: loading takes a millisecond for
 # every few megabytes.
 _WARM_PART = 1 / 3
-_CACHED_SHARE = 0.4  # of the memory of a host, that its page cache will hold
 _MOST_WARM_BYTES = 32 << 20
 _LEAST_WARM_BYTES = 64 << 10
 
@@ -263,7 +262,4 @@ def _is_cached(relation: Relation) -> bool:
     The driver's memory stands for that of the hosts that run tasks, because it is all that is known
     when the plan is built.
     """
-    if not relation.store.is_local or not MEMINFO.exists():
-        return False
-    _, total_bytes = host_memory()
-    return relation.size_bytes < _CACHED_SHARE * total_bytes
+    return relation.store.is_local and stays_cached(relation.size_bytes)

@@ -17,6 +17,7 @@ from semistream.embedded import prepare
 from semistream.errors import BudgetError, OptionError
 from semistream.joins.indexjoin import IndexJoin
 from semistream.relation.device import EmulatedDevice, Reading
+from semistream.relation.reader import PageReader
 from semistream.spec import resolve
 from semistream.workload.zipf import scatter, zipf_ranks
 from tests.oracle import duckdb_join
@@ -317,3 +318,28 @@ def test_too_small_for_anything(relation: ss.Relation) -> None:
         list(ss.join(stream(0.0, 10).to_batches(), relation, memory=1_000))
     assert error.value.least_bytes is not None
     list(ss.join(stream(0.0, 10).to_batches(), relation, memory=error.value.least_bytes))
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "share", "is_modelled"),
+    [(1 << 40, 1.0, False), (1, 0.0, False), (1, 1.0, True)],
+    ids=["R will stay in the page cache", "it is there now", "neither"],
+)
+def test_look_ups_of_some_rows_a_page_are_compared_with_others_where_they_read_from_the_disk(
+    relation: ss.Relation,
+    table: pa.Table,
+    monkeypatch: pytest.MonkeyPatch,
+    memory_bytes: int,
+    share: float,
+    is_modelled: bool,
+) -> None:
+    """In the page cache nothing is as fast as they are; elsewhere a request is expensive."""
+    monkeypatch.setattr("semistream.memory.host_memory", lambda: (0, memory_bytes))
+    monkeypatch.setattr(PageReader, "uncached_share", lambda *_: share)
+    demands = count_calls(monkeypatch, Tuner, "demand")
+    rows = 4 * relation.reader([]).page_count
+    few = stream(0.0, rows)
+    spec = resolve(relation, few.schema, on="k", columns=["a"])
+    join = SelfTuningJoin(relation, spec, 400_000, stream_rows=rows, history=History())
+    check_left_join(join.join(few.to_batches()), few, table, ["a"])
+    assert bool(demands) is is_modelled

@@ -252,12 +252,27 @@ def test_rows_are_not_looked_at_in_place_where_that_costs_more(
 def test_how_a_file_is_cached_is_found_out_by_trying(large: ss.Relation) -> None:
     """A share, the same for all that ask; nothing stays mapped."""
     path = next(Path(large.location).rglob("*.codes"))
-    mapped = MappedFile(Disk().map(str(path)))
+    mapped = MappedFile(Disk().map(str(path)), str(path))
     offsets = np.arange(0, len(mapped.data), 1 << 20)
     share = mapped.small_share(offsets)
     assert share in (0.0, 0.25, 0.5, 0.75, 1.0)
     assert mapped.small_share(offsets[:1]) == share
     assert mapped_bytes() == 0
+
+
+def test_how_a_file_is_cached_is_tried_once_in_a_while_for_all_readers(
+    large: ss.Relation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not again for the next reader of the file, but for another file, and after some time."""
+    path, tried = next(Path(large.location).rglob("*.codes")), []
+    monkeypatch.setattr(MappedFile, "_is_small", lambda _, start: bool(tried.append(start)))
+    offsets, content = np.arange(0, 8 << 20, 2 << 20), Disk().map(str(path))
+    for name in ("a", "a", "b"):
+        MappedFile(content, str(tmp_path / name)).small_share(offsets)
+    assert tried == offsets.tolist() * 2
+    monkeypatch.setattr("semistream.relation.mapped._TRIED_AGAIN_NS", 0)
+    MappedFile(content, str(tmp_path / "a")).small_share(offsets)
+    assert tried == offsets.tolist() * 3
 
 
 @pytest.mark.usefixtures("cheap_mapping")
@@ -304,7 +319,7 @@ def test_a_file_that_is_not_cached_is_read(
     large: ss.Relation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Page faults would wait for the device, one after the other."""
-    monkeypatch.setattr(Disk, "are_cached", lambda *_: False)
+    monkeypatch.setattr(Disk, "count_cached", lambda *_: 0)
     reader = large.reader(["v"])
     rows = np.arange(100, LARGE_ROWS, 1_000)
     by_page = RowsByPage(rows, reader.row_bounds)
@@ -323,11 +338,10 @@ def test_whether_bytes_are_cached_is_found_out(tmp_path: Path) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         offsets = np.array([0, 1 << 19])
-        if Disk().are_cached(descriptor, offsets):
+        if Disk().count_cached(descriptor, offsets[:1]):
             pytest.skip("the folder of temporary files is in memory")
         os.pread(descriptor, 1, 0)
-        assert Disk().are_cached(descriptor, offsets[:1])
-        assert not Disk().are_cached(descriptor, offsets)
+        assert Disk().count_cached(descriptor, offsets) == 1
     finally:
         os.close(descriptor)
 
@@ -362,3 +376,19 @@ def test_a_file_that_ends_too_early_is_reported(tmp_path: Path) -> None:
     data.write_bytes(data.read_bytes()[:1_000])
     with pytest.raises(CorruptRelationError, match="cut off"):
         list(ss.join(pa.table({"k": [4_999]}), relation, on="k", algorithm="lookup", memory="1MB"))
+
+
+def test_how_much_of_a_relation_is_cached_is_found_out(tmp_path: Path) -> None:
+    """By a sample of its pages, in all files."""
+    table = pa.table({"k": np.arange(300_000), "v": np.arange(300_000)})
+    relation = ss.build_relation(table, tmp_path / "r.rel", key="k", partitions=2)
+    rng = np.random.default_rng(1)
+    assert relation.reader(["v"]).uncached_share(rng) == 0
+    for path in (tmp_path / "r.rel").rglob("*.*"):
+        if path.suffix in (".codes", ".data"):
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    share = relation.reader(["v"]).uncached_share(rng)
+    if share == 0:
+        pytest.skip("the folder of temporary files is in memory")
+    assert share > 0.9
