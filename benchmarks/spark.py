@@ -116,7 +116,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="semistream-bench-") as folder,
         _limited(arguments.page_cache) as limit,
     ):
-        memory = "8g" if arguments.page_cache is None else "2g"
+        memory = "8g" if arguments.page_cache is None else "4g"
         spark = local_session("semistream-bench", Path(folder), memory=memory)
         for job in jobs:
             _run(spark, job, arguments.keep or Path(folder), only, limit)
