@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import semistream as ss
+from tests.arriving import arriving
 from tests.faults import query_faults
 from tests.faults.chaos_driver import RUNNING
 
@@ -63,8 +64,8 @@ class Round:
             keys = np.random.default_rng([self.rng.randrange(1 << 30), number])
             k = keys.integers(0, KEYS + 500, ROWS)
             path = self.folder / "in" / f"{number:03d}.parquet"
-            pq.write_table(pa.table({"k": k, "q": np.arange(ROWS) + number * ROWS}), path)
-            os.utime(path, (1_700_000_000 + number,) * 2)  # Spark takes the oldest file first
+            with arriving(path, number) as unfinished:
+                pq.write_table(pa.table({"k": k, "q": np.arange(ROWS) + number * ROWS}), unfinished)
         first = dict.fromkeys(range(KEYS), "v0")
         place = self.folder / "r"
         ss.build_relation(_table(first), place, key="k", partitions=2, page_size=4096)

@@ -1,6 +1,5 @@
 """A streaming query of files through `enrich`, for tests."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from semistream.spark.metrics import fields_of
 from semistream.testing import nested_loop_join
+from tests.arriving import arriving
 
 FILES = 3
 ROWS_PER_FILE = 120
@@ -49,8 +49,8 @@ class Pipeline:
     def arrive(self, files: range) -> None:
         for number, table in zip(files, sales(files), strict=True):
             path = self.folder / "in" / f"{number:03d}.parquet"
-            pq.write_table(table, path)
-            os.utime(path, (1_700_000_000 + number,) * 2)  # Spark takes the oldest file first
+            with arriving(path, number) as unfinished:
+                pq.write_table(table, unfinished)
             self.arrived.append(table)
 
     def source(self) -> DataFrame:

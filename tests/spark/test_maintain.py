@@ -6,7 +6,6 @@ test with a real broker.
 
 import base64
 import json
-import os
 from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
@@ -24,6 +23,7 @@ from semistream.errors import ColumnError, OptionError
 from semistream.relation import change
 from semistream.spark.maintaining import Fold
 from semistream.testing import same_rows
+from tests.arriving import arriving
 
 MESSAGE = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64())])
 PRODUCTS = pa.table(
@@ -45,8 +45,8 @@ class Topic:
         keys, values = zip(*messages, strict=True)
         table = pa.table([keys, values, offsets], schema=MESSAGE)
         path = self.folder / "in" / f"{self.files:03d}.parquet"
-        pq.write_table(table, path)
-        os.utime(path, (1_700_000_000 + self.files,) * 2)  # Spark takes the oldest file first
+        with arriving(path, self.files) as unfinished:
+            pq.write_table(table, unfinished)
         self.offset, self.files = self.offset + len(messages), self.files + 1
 
     def stream(self) -> DataFrame:

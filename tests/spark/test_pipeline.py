@@ -26,6 +26,7 @@ from semistream.errors import ColumnError, DeadLetterError, OptionError, Pipelin
 from semistream.relation.relation import Relation
 from semistream.spark import surrogates
 from semistream.testing import same_rows
+from tests.arriving import arriving
 from tests.services.session import driver_environment
 from tests.spark.services import PATIENCE_SECONDS, free_port, service
 
@@ -54,8 +55,8 @@ def line(i: int) -> str:
 def arrive(folder: Path, number: int, rows: range) -> None:
     folder.mkdir(exist_ok=True)
     path = folder / f"{number:03d}.json"
-    path.write_text("".join(f"{line(i)}\n" for i in rows))
-    os.utime(path, (1_700_000_000 + number,) * 2)
+    with arriving(path, number) as unfinished:
+        unfinished.write_text("".join(f"{line(i)}\n" for i in rows))
 
 
 def oracle(rows: range) -> tuple[list[dict[str, Any]], dict[str, int]]:

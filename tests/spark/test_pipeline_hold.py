@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import semistream as ss
 from semistream.spark.pipeline import running
+from tests.arriving import arriving
 from tests.spark.frames import conf
 from tests.spark.services import PATIENCE_SECONDS
 from tests.spark.test_waiting import PROVIDER, ROCKSDB
@@ -27,7 +28,8 @@ def arrive(folder: Path, number: int, keys: range) -> None:
     """One sale of each key, and one line that is no JSON."""
     folder.mkdir(exist_ok=True)
     lines = [f'{{"product_id": {k}, "file": {number}}}\n' for k in keys]
-    (folder / f"{number}.json").write_text("".join([*lines, "{broken\n"]))
+    with arriving(folder / f"{number}.json", number) as unfinished:
+        unfinished.write_text("".join([*lines, "{broken\n"]))
 
 
 def rows_of(folder: Path, columns: str) -> list[tuple[object, ...]]:
