@@ -20,17 +20,22 @@ from semistream import jit
 PACKAGE = Path(semistream.__file__).parent
 OBEY_PERMISSIONS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner"]
 
-# Joins two rows, then says where Numba keeps a kernel, and where other packages' would go.
-PROGRAM = """
+# Joins two rows.
+JOIN = """
 import sys
-import numba, pyarrow as pa
+import pyarrow as pa
 import semistream as ss
-from semistream.keys import _hash_longs
 relation = ss.build_relation(pa.table({"id": ["a"], "x": [7]}), sys.argv[1], key="id")
 joined = ss.join(pa.table({"id": ["a", "b"]}), relation, algorithm="meshjoin")
 assert sorted(str(row) for batch in joined for row in batch.to_pylist()) == [
     "{'id': 'a', 'x': 7}", "{'id': 'b', 'x': None}"
 ]
+"""
+# Runs one kernel, then says where Numba keeps it, and where other packages' would go.
+KERNEL = """
+import numba, numpy as np
+from semistream.keys import _hash_longs
+_hash_longs(np.arange(2, dtype=np.uint64), np.zeros(2, np.uint64))
 print(_hash_longs._cache.cache_path)
 assert numba.config.CACHE_DIR == ""
 """
@@ -49,8 +54,10 @@ def package(tmp_path: Path) -> Iterator[Path]:
         folder.chmod(0o755)
 
 
-def run(tmp_path: Path, package: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the program where neither the package nor the home can be written to."""
+def run(
+    tmp_path: Path, package: Path, *, program: str = KERNEL, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program where neither the package nor the home can be written to."""
     home = tmp_path / "home"
     home.mkdir(exist_ok=True)
     home.chmod(0o555)
@@ -64,7 +71,7 @@ def run(tmp_path: Path, package: Path, **variables: str) -> subprocess.Completed
         "PYTHONDONTWRITEBYTECODE": "1",
         **variables,
     }
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "r.rel")]
+    command = [sys.executable, "-c", program, str(tmp_path / "r.rel")]
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
             pytest.skip("root without setpriv cannot be kept from writing")
@@ -81,7 +88,7 @@ def private_folder(tmp_path: Path) -> Path:
 
 
 def test_kernels_are_kept_in_a_private_temporary_folder(tmp_path: Path, package: Path) -> None:
-    result = run(tmp_path, package)
+    result = run(tmp_path, package, program=JOIN + KERNEL)
     folder = private_folder(tmp_path)
     assert Path(result.stdout.strip()).is_relative_to(folder)
     assert list(folder.rglob("*.nbi"))

@@ -1,6 +1,6 @@
 """Sdist and wheel are built, and every extra is installed outside the repository and used.
 
-All extras go into one environment, one after the other. Each adds packages that were not there
+All extras go into one environment, one or two at a time. Each adds packages that were not there
 before it, which its command is then seen to need and to find; that takes less time than an
 environment for each.
 """
@@ -155,15 +155,13 @@ def test_the_base_and_every_extra(built: Built, tmp_path: Path) -> None:
     check_base(here)
     here.install(built.with_extra("spark"))
     check_spark(here)
-    here.install(built.with_extra("kafka"))
+    here.install(built.with_extra("kafka,charts"))
     assert "127.0.0.1:1" in here.command(*KAFKA).stderr  # where nobody answers
-    here.install(built.with_extra("charts"))
     here.semistream(*PLOT)
     assert (tmp_path / "chart.png").stat().st_size > 1000
     here.install(built.with_extra("demo"))
     check_demo(here)
-    here.install(built.with_extra("lab"))
+    here.install(built.with_extra("lab,connect"))
     check_lab(here)
-    here.install(built.with_extra("connect"))
     done = here.script("from pyspark.sql.connect.session import SparkSession")
     assert done.returncode == 0, done.stderr

@@ -36,7 +36,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from semistream.advice.calibration import factors_for
 from semistream.advice.checks import check_options
@@ -358,17 +360,10 @@ class SelfTuningJoin:
         few = None if expected is None or rate is not None else self._tuner.for_few(expected)
         if few is not None:
             return few
-        # While a join runs, the model uses memory that it has reserved and does not use now.
-        model_bytes = self._tuner.model_bytes if self._join is None else 0
-        if model_bytes > self.ledger.available_bytes:
-            self._drop_learned()
-        reserved = self.ledger.reserve("cost model", model_bytes)
-        try:
-            chosen = self._known_or_best(self._tuner, source, rate, expected)
-        finally:
-            reserved.release()
-            if self._tuner.model_bytes:
-                return_freed_pages()  # the join that follows uses them
+        codes = source.sample()
+        chosen = self._known(self._tuner, codes, rate, expected)
+        if chosen is None:
+            chosen = self._best(self._tuner, codes, rate, expected)
         self._warn_if_late(chosen)
         return chosen
 
@@ -379,18 +374,35 @@ class SelfTuningJoin:
             self._warned = True
             _LOG.warning(text)
 
-    def _known_or_best(
-        self, tuner: Tuner, source: SampledSource, rate: float | None, expected: int | None
+    def _known(
+        self, tuner: Tuner, codes: NDArray[np.int64], rate: float | None, expected: int | None
+    ) -> Chosen | None:
+        """Return what was chosen for a stream like this one, if there was one."""
+        known = self._history.choices.get(self._choice_key(expected))
+        if known is None or known.rate != rate or not known.fits(tuner.skew(codes)):
+            return None
+        return known
+
+    def _best(
+        self, tuner: Tuner, codes: NDArray[np.int64], rate: float | None, expected: int | None
     ) -> Chosen:
-        codes = source.sample()
-        length = None if expected is None else expected.bit_length()
-        key = (self._kind, self._factors, self._uncached_share, length)
-        known = self._history.choices.get(key)
-        if known is not None and known.rate == rate and known.fits(tuner.skew(codes)):
-            return known
-        chosen = tuner.best(tuner.demand(codes), rate, expected)
-        self._history.choices.put(key, chosen)
+        # While a join runs, the model uses memory that it has reserved and does not use now.
+        model_bytes = tuner.model_bytes if self._join is None else 0
+        if model_bytes > self.ledger.available_bytes:
+            self._drop_learned()
+        reserved = self.ledger.reserve("cost model", model_bytes)
+        try:
+            chosen = tuner.best(tuner.demand(codes), rate, expected)
+        finally:
+            reserved.release()
+            if tuner.model_bytes:
+                return_freed_pages()  # the join that follows uses them
+        self._history.choices.put(self._choice_key(expected), chosen)
         return chosen
+
+    def _choice_key(self, expected: int | None) -> object:
+        length = None if expected is None else expected.bit_length()
+        return self._kind, self._factors, self._uncached_share, length
 
     def _expected_rows(self, source: SampledSource) -> int | None:
         """Return how many rows are still to come; None if the stream may go on for ever.
