@@ -198,7 +198,7 @@ def test_what_is_wrong_is_said_at_once(
         (source, {"on_missing": "hold", "grace": 1}, r"RocksDB for that: spark.conf.set"),
         (source, {"on_missing": "wait"}, "'hold' or left out"),
         (source, {"grace": 1}, "pass on_missing='hold'"),
-        (source, {"outcome": "o", "how": "anti"}, "that is known"),
+        (source, {"outcome": "o", "how": "anti"}, "the same outcome"),
         (source, {"outcome": "o", "columns": ["k"]}, "leave 'k' out of columns"),
     ]
     for stream, options, message in wrong:

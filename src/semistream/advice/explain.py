@@ -179,7 +179,10 @@ class Explanation:
             + (f"; it splits its memory into {parts}." if parts else "."),
         ]
         if self.algorithm != self.ranking[0].algorithm:
-            said[0] += " Those above it are faster by less than the model can tell."
+            said[0] += (
+                " The algorithms above it are predicted to be faster, but by less than the "
+                "model's error."
+            )
         if self.other_budgets:
             bought = [
                 f"{format_bytes(size)} buys {rate_text(rate)} tuples/s"

@@ -125,7 +125,7 @@ def split_of(
 def _check(name: str, algorithm: str) -> None:
     if name not in _CHECKED:
         raise OptionError(
-            f"settings has no {name!r}, but {', '.join(_CHECKED)}.{did_you_mean(name, _CHECKED)}"
+            f"settings has no {name!r}; it has {', '.join(_CHECKED)}.{did_you_mean(name, _CHECKED)}"
         )
     if not _CHECKED[name](algorithm):
         raise OptionError(f"{algorithm} has no setting {name!r}; leave it out")

@@ -57,7 +57,7 @@ def check_shed(shed: Shedding, algorithm: str, spec: JoinSpec, rate: float | Non
         )
     if algorithm == "offline":
         raise OptionError(
-            "offline reads the whole stream before it joins, so it cannot be too slow for it; "
+            "offline reads the whole stream before it joins, so no row would ever be shed; "
             "leave shed out, or name another algorithm"
         )
     return rate

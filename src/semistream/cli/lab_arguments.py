@@ -87,7 +87,7 @@ def _add_run(actions: Commands) -> None:
 def _add_map(actions: Commands) -> None:
     chart = actions.add_parser(
         "map",
-        help="which algorithm wins where, for a user: one page",
+        help="measure all algorithms and draw on one page which wins where",
         formatter_class=WithDefaults,
         description="Measures all algorithms over skew, memory, size of the micro-batch and "
         "device, and draws on one page which one wins, what the cost model chooses, and how much "

@@ -28,8 +28,9 @@ from semistream.relation.failures import remedy, said
 from semistream.version import __version__
 
 _EXIT_CODES = (
-    "exit codes: 0 done and well; 1 verify found damage, or doctor something wrong; 2 the command "
-    "could not run, for the reason that it prints; 130 interrupted; 141 its output was closed"
+    "exit codes: 0 done and well; 1 verify found damage, or doctor found something wrong; 2 the "
+    "command could not run, for the reason that it prints; 130 interrupted; 141 its output was "
+    "closed"
 )
 _COLUMNS = "columns that the join adds, separated by commas"
 _SEED = "the same seed gives the same rows"
@@ -235,7 +236,7 @@ def _add_explain(commands: Commands) -> None:
         "--latency", help="time from a row's arrival to its output, such as 50ms; needs --rate"
     )
     explain.add_argument(
-        "--batch", type=int, metavar="ROWS", help="rows of a micro-batch, to predict it"
+        "--batch", type=int, metavar="ROWS", help="rows of a micro-batch whose time is predicted"
     )
     spark = explain.add_argument_group("a query on Spark")
     spark.add_argument(

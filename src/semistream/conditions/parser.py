@@ -210,7 +210,7 @@ class _Parser:
         if name not in _FUNCTIONS:
             known = ", ".join(_FUNCTIONS)
             near = did_you_mean(name, list(_FUNCTIONS))
-            raise OptionError(f"a condition has no function {token.text!r}, but {known}.{near}")
+            raise OptionError(f"a condition has no function {token.text!r}; it has {known}.{near}")
         arguments = [self.disjunction()]
         while self._accept_sign(","):
             arguments.append(self.disjunction())

@@ -67,8 +67,8 @@ def _note_lines(node: yaml.Node | None, place: Place, lines: dict[Place, int], p
             line = key.start_mark.line + 1
             if inner in lines:
                 raise PipelineError(
-                    f"{path}:{line}: {'.'.join(map(str, inner))}: is there twice, first in line "
-                    f"{lines[inner]}"
+                    f"{path}:{line}: {'.'.join(map(str, inner))}: is given twice, the first time "
+                    f"in line {lines[inner]}. Remove one"
                 )
             lines[inner] = line
             _note_lines(value, inner, lines, path)

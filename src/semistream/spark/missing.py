@@ -57,15 +57,18 @@ class Missing:
     ) -> "Missing":
         """Check what was asked."""
         if outcome is not None and how.lower() not in ("left", "inner", "leftouter", "left_outer"):
-            raise OptionError(f"outcome says which rows matched; with how={how!r} that is known")
+            raise OptionError(
+                f"outcome says which rows matched; with how={how!r} all rows of the output have "
+                "the same outcome. Leave outcome out"
+            )
         if on_missing is None:
             if grace is not None:
                 raise OptionError("grace is for rows that are held: pass on_missing='hold' as well")
             return cls(None, outcome)
         if on_missing != HOLD:
             raise OptionError(
-                f"on_missing is 'hold' or left out; got {on_missing!r}. What goes out without a "
-                "match is said by how: left, inner, semi or anti"
+                f"on_missing is 'hold' or left out; got {on_missing!r}. how says what becomes of "
+                "rows without a match: left, inner, semi or anti"
             )
         _check_hold(stream, grace, how)
         assert grace is not None, "checked"
@@ -88,8 +91,9 @@ class Missing:
         free = [name for name in relation.key if name not in asked]
         if not free:
             raise OptionError(
-                "on_missing and outcome need a key column of the relation to themselves; leave "
-                f"{relation.key[0]!r} out of columns: the stream has it already"
+                "on_missing and outcome use a key column of the relation to see which rows "
+                f"matched, so columns cannot have all of them; leave {relation.key[0]!r} out: the "
+                "stream has the same values"
             )
         return {**asked, free[0]: FOUND_COLUMN}
 

@@ -43,7 +43,7 @@ def check_reason(spec: JoinSpec, reason: str | None, ordered: object) -> None:
             f"{did_you_mean(reason, names)}"
         )
     if not is_text(spec.stream_schema.field(reason).type):
-        raise ColumnError(f"the column {reason!r} of reasons must hold texts")
+        raise ColumnError(f"the column {reason!r} of reasons must be of type string; cast it")
     if ordered is not None:
         raise OptionError(
             "rows with a reason leave last, so reason and ordered cannot be used together"

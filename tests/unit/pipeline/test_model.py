@@ -50,7 +50,7 @@ WRONG = [
     ("format: parquet, ", "frmat: parquet, ", 17, "sink", "the field format is missing"),
     ("memory: 10MB", "memory: 10XB", 18, "memory", "a size or a share of .*'10XB'"),
     ("memory: 10MB", "dead_letters: {limit: 130%}", 18, "dead_letters.limit", "percentage"),
-    ("memory: 10MB", "name: twice", 18, "name", "is there twice, first in line 1"),
+    ("memory: 10MB", "name: twice", 18, "name", "is given twice, the first time in line 1"),
     ("memory: 10MB", "memory: [", 19, "", "not YAML"),
     ("parse: {format: json, ", "parse: {format: orc, ", 1, "", "json, csv or avro"),
     ("on: product_id", "on_missing: hold", 11, "steps[1].enrich", "hold and grace, .* go together"),
