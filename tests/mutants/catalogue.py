@@ -503,6 +503,13 @@ MUTANTS = (
         ("tests/unit/test_columns.py",),
     ),
     Mutant(
+        "columns: of records, only the first block of a column is written",
+        "joins/record_kernels.py",
+        "to + i * 8)",
+        "to + (i - first) * 8)",
+        ("tests/unit/joins/test_rows.py::test_rows_are_gathered_at_any_slots",),
+    ),
+    Mutant(
         "columns: a slice of unions is sized from the start of its array",
         "columns.py",
         "dtype, here = array.type, slice(array.offset, array.offset + len(array))",

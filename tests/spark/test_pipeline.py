@@ -225,6 +225,36 @@ def test_too_many_dead_letters_stop_the_query_and_nothing_is_written(
     assert count_letters(tmp_path) == sum(oracle(range(200))[1].values())
 
 
+def test_a_refresh_brings_the_keys_of_too_many_dead_letters(
+    spark: SparkSession, tmp_path: Path, relation: Path
+) -> None:
+    """The micro-batch that was refused reads the new snapshot when it is repeated."""
+    arrive(tmp_path / "in", 0, range(50, 53))
+    strict = a_pipeline(tmp_path, relation, dead_letters={"limit": 0.0, "least_rows": 1})
+    with pytest.raises(DeadLetterError, match="refresh the relation if it lacks keys"):
+        ss.run_pipeline(strict, spark=spark)
+    more = pa.table({"id": range(60), "name": [f"p{i}" for i in range(60)]})
+    ss.build_relation(more, tmp_path / "products.rel", key="id")
+    ss.run_pipeline(strict, spark=spark)
+    assert [row["name"] for row in written(spark, tmp_path)] == ["p50", "p51", "p52"]
+
+
+def test_a_new_checkpoint_does_not_overwrite_what_is_there(
+    spark: SparkSession, tmp_path: Path, relation: Path
+) -> None:
+    arrive(tmp_path / "in", 0, range(100))
+    ss.run_pipeline(a_pipeline(tmp_path, relation), spark=spark)
+    before = written(spark, tmp_path)
+    anew = a_pipeline(tmp_path, relation, storage=str(tmp_path / "anew"))
+    with pytest.raises(PipelineError, match="another stream, which this one would overwrite"):
+        ss.run_pipeline(anew, spark=spark)
+    assert written(spark, tmp_path) == before
+    # Another name is the same stream: what is repeated is written once.
+    forget(tmp_path / "storage", 0)
+    ss.run_pipeline(a_pipeline(tmp_path, relation, name="renamed"), spark=spark)
+    assert written(spark, tmp_path) == before
+
+
 def test_a_row_too_wide_for_the_memory_is_a_dead_letter(
     spark: SparkSession, tmp_path: Path, relation: Path
 ) -> None:

@@ -188,7 +188,7 @@ class SelfTuningJoin:
         self._next: _Run | None = None  # what follows, if it was chosen while the join ran
         self._learned: Learned | None = None  # the front stage of the join before
         self._handed_over: HandedOver | None = None  # tuples that wait in no join now
-        self._widths: Widths | None = None  # of the stream's columns, by its first rows
+        self._widths: Widths | None = None  # of the stream's columns, when a choice was made last
         self._tuner: Tuner | None = None  # once the model was used
         self._uncached_share = 0.0  # of R, that the model counts as read from a disk
         self.ledger = MemoryLedger(budget_bytes)
@@ -328,11 +328,12 @@ class SelfTuningJoin:
 
     def _choose(self, source: SampledSource, rate: float | None) -> Chosen | None:
         """Return what to run next; None if the model is not used."""
-        if self._widths is None:
-            self._widths = Widths.of(self._first_rows(source.peek()))
+        widths = Widths.of(self._first_rows(source.peek()))
+        if widths != self._widths:
+            self._widths, self._tuner = widths, None
         if not self._reader.row_count:
             return None
-        advisor = Advisor(self._relation, self._spec, self._widths, self._partition, self._reader)
+        advisor = Advisor(self._relation, self._spec, widths, self._partition, self._reader)
         expected = self._expected_rows(source)
         is_short = expected is not None and are_few(expected, self._reader.page_count)
         if advisor.fits(self._budget_bytes) and not is_short:
@@ -381,7 +382,7 @@ class SelfTuningJoin:
         known = self._history.choices.get(self._choice_key(expected))
         if known is None or known.rate != rate or not known.fits(tuner.skew(codes)):
             return None
-        return known
+        return known if tuner.can_run(known) else None
 
     def _best(
         self, tuner: Tuner, codes: NDArray[np.int64], rate: float | None, expected: int | None

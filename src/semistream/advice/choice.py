@@ -11,7 +11,7 @@ from semistream.budget.sizing import Sizing
 from semistream.budget.split import USUAL
 from semistream.cost.conditions import Conditions
 from semistream.cost.models import MODELS
-from semistream.cost.tuning import Tuned, evaluate, glance, refine, survey
+from semistream.cost.tuning import Tuned, first_look, glance, refine, survey
 from semistream.errors import BudgetError
 from semistream.joins.registry import ALGORITHMS
 from semistream.relation.reader import PageReader
@@ -140,14 +140,14 @@ class Advisor:
     def choose(self, budget_bytes: int, conditions: Conditions) -> Option:
         """Return the best algorithm with a good split, by a small part of what `rank` computes.
 
-        All are compared at their usual split, the best ones at a few others. `BudgetError` if none
+        All are compared at one or two splits, the best ones at a few others. `BudgetError` if none
         can run in the budget.
         """
         found: list[Option] = []
         errors: list[BudgetError] = []
         for name in CHOICES:
             try:
-                tuned = evaluate(MODELS[name], self.sizes(name), budget_bytes, conditions)
+                tuned = first_look(MODELS[name], self.sizes(name), budget_bytes, conditions)
                 found.append(Option(name, tuned))
             except BudgetError as error:
                 errors.append(error)

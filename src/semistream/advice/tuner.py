@@ -20,6 +20,7 @@ from semistream.cost.factors import CostFactors
 from semistream.cost.models import MODELS
 from semistream.cost.prediction import Target
 from semistream.cost.tuning import Tuned, least_budget, tune
+from semistream.errors import BudgetError
 from semistream.joins.frontstage import POLICY
 from semistream.relation.pageindex import PageIndex
 from semistream.relation.reader import PageReader
@@ -166,6 +167,16 @@ class Tuner:
         budget_bytes = most_bytes if least is None else least
         tuned = option.tuned if least is None else tune(model, sizes, budget_bytes, held)
         return Chosen(budget_bytes, Option(option.name, tuned), demand.skew, rate, stream_rows)
+
+    def can_run(self, chosen: Chosen) -> bool:
+        """Return whether a choice has room for the rows of this stream, which may be wider."""
+        option = chosen.option
+        sizes, split = self._advisor.sizes(option.name), option.tuned.split
+        try:
+            MODELS[option.name].rules.settings(sizes, chosen.budget_bytes, split)
+        except BudgetError:
+            return False
+        return True
 
     def rate_under(self, chosen: Chosen, demand: Demand) -> float:
         """Return the predicted rate of a choice, its settings unchanged, under another demand."""

@@ -1,5 +1,6 @@
 """The inputs of a prediction besides the settings: R's layout on disk, demand, cost factors."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -95,12 +96,13 @@ class Conditions:
             each = (io(pages * size / (1 + breaks), follows=follows) for size in sizes)
             return (1 + breaks) * sum(each), pages * sum(sizes), pages
         loads = loads.thinned()
-        runs = cache(loads.runs)  # parts of equal size have equal runs
+        runs = cache(loads.runs)  # parts of similar sizes have equal runs
         cost, read_bytes = self._codes(loads, runs)
         code_pages = read_bytes / max(1.0, layout.code_bytes)
-        for size in layout.part_bytes:
-            seconds, size_bytes = self._part(loads, runs, size, breaks / pages)
-            cost, read_bytes = cost + seconds, read_bytes + size_bytes
+        cuts = loads.cuts
+        for size, count in Counter(layout.part_bytes).items():
+            seconds, size_bytes = self._part(loads, runs, size, breaks / pages, cuts)
+            cost, read_bytes = cost + count * seconds, read_bytes + count * size_bytes
         return cost, read_bytes, code_pages
 
     def _codes(self, loads: "Loads", runs_of: "_Runs") -> tuple[float, float]:
@@ -126,15 +128,16 @@ class Conditions:
         return runs, np.minimum(loads.pages, fetched + runs)
 
     def _part(
-        self, loads: "Loads", runs_of: "_Runs", size: float, breaks: float
+        self, loads: "Loads", runs_of: "_Runs", size: float, breaks: float, cuts: Floats
     ) -> tuple[float, float]:
         """Return the time and bytes of a part of the pages with matches.
 
-        `breaks` is how often a page does not lie behind the one before it in the file.
+        `breaks` is how often a page does not lie behind the one before it in the file; `cuts` are
+        those of the loads.
         """
         runs, fetched = runs_of(self._most_gap_pages(size))
         runs = runs + breaks * fetched
-        return self._planned(loads, size, runs, fetched + loads.cuts, loads.cuts)
+        return self._planned(loads, size, runs, fetched + cuts, cuts)
 
     def _planned(
         self, loads: "Loads", size: float, runs: Floats, pages: Floats, cuts: Floats | float = 0.0

@@ -13,7 +13,7 @@ least one is found by halving. With a latency as well, splits that hold both are
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil
 
 from semistream.budget.rules import Settings
 from semistream.budget.sizes import Sizes
@@ -28,11 +28,10 @@ _COARSE = (1 / 256, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4)
 _SHARES = (0.0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 6, 1 / 4, 1 / 3, 1 / 2)
 _FINE = (0.71, 0.84, 0.92, 1.09, 1.19, 1.41)
 _ROUNDS = 2
-# What `glance` tries: this part of the usual disk buffer, and of the budget for a cache; and if the
-# stream is so few windows long, a larger buffer.
-_GLANCED = 0.4
-_LARGER, _FEW_WINDOWS = 2.5, 4
-_SMALL_FRONT = 0.15  # of the budget: one that the processor's caches hold
+# What `glance` tries: this part of the usual disk buffer, and of the budget for a front stage; or a
+# larger buffer, and a front stage that the processor's caches hold.
+_GLANCED, _LARGER = 0.4, 2.0
+_SMALL_FRONT, _SMALL_FRONT_BYTES = 0.06, 3 << 19  # of the budget, and at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +77,35 @@ def survey(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions
     return max(found, key=lambda tuned: conditions.worth(tuned.prediction))
 
 
-def glance(
-    model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, usual: Tuned
-) -> Tuned:
-    """Return the best of the usual split and of a few others."""
-    if model.rules.reads_one_page and not model.rules.has_front:
+def first_look(model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions) -> Tuned:
+    """Return the usual split, or one with a small front stage and a large buffer if it is better.
+
+    `BudgetError` if the budget is too small.
+    """
+    usual = evaluate(model, sizes, budget_bytes, conditions)
+    if not model.rules.has_front:
         return usual
-    smaller = Split(pages_per_read=max(1, round(usual.settings.pages_per_read * _GLANCED)))
+    front_bytes = min(int(_SMALL_FRONT * budget_bytes), _SMALL_FRONT_BYTES)
+    other = Split(_larger(usual), front_bytes)
+    return _Search(model, sizes, budget_bytes, conditions).best_of(usual, [other])
+
+
+def glance(
+    model: Model, sizes: Sizes, budget_bytes: int, conditions: Conditions, looked: Tuned
+) -> Tuned:
+    """Return the best of a few splits, and of the one that was the best at first."""
+    if model.rules.reads_one_page and not model.rules.has_front:
+        return looked
+    smaller = Split(pages_per_read=max(1, round(looked.settings.pages_per_read * _GLANCED)))
     splits = [smaller]
     if model.rules.has_front:
         splits.append(replace(smaller, front_bytes=int(budget_bytes * _GLANCED)))
-        splits.append(Split(front_bytes=int(budget_bytes * _SMALL_FRONT)))
-        if usual.settings.places * _FEW_WINDOWS > (conditions.stream_rows or inf):
-            # It would have no hits before most tuples have passed: a smaller window, then.
-            splits.append(Split(pages_per_read=int(usual.settings.pages_per_read * _LARGER)))
-    return _Search(model, sizes, budget_bytes, conditions).best_of(usual, splits)
+        splits.append(replace(looked.split, pages_per_read=_larger(looked)))
+    return _Search(model, sizes, budget_bytes, conditions).best_of(looked, splits)
+
+
+def _larger(tuned: Tuned) -> int:
+    return int(tuned.settings.pages_per_read * _LARGER)
 
 
 def refine(

@@ -125,7 +125,22 @@ class _Writer(ABC):
             if self.target.create:
                 self.create(connection, schema)
             connection.commit()
+        except ColumnError:
+            connection.rollback()
+            if not self._is_there(connection):
+                raise
         except Exception:  # another writer may have been faster; what is wrong shows up below
+            connection.rollback()
+
+    def _is_there(self, connection: Any) -> bool:
+        """Return whether the table exists."""
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT 1 FROM {self.shown} WHERE 1 = 0")
+                return True
+        except Exception:  # drivers raise whatever they like
+            return False
+        finally:
             connection.rollback()
 
 
@@ -254,4 +269,6 @@ def _declared(field: pa.Field) -> str:
     for name, fits in tests.items():
         if fits(dtype):
             return name
-    raise ColumnError(f"column {field.name!r} has type {dtype}, which MariaDB has no type for")
+    raise ColumnError(
+        f"column {field.name!r} has type {dtype}, which MariaDB has no type for; cast it to another"
+    )

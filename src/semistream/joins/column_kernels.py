@@ -11,14 +11,11 @@ What the page table has of each column is given by addresses: its arrays need no
 side by side. The caller keeps them alive.
 """
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import carray, types  # type: ignore[attr-defined]
-from numba.extending import intrinsic
+from numba import carray  # type: ignore[attr-defined]
 
 from semistream.jit import njit
+from semistream.joins.moves import move_1, move_4, move_8, to_flags, to_numbers
 from semistream.joins.row_kernels import plan_in_place
 from semistream.relation.read_kernels import _announce, _read, _read_at_once
 
@@ -26,52 +23,19 @@ UNCHECKED = -1
 FAILED = -2
 
 
-def _make_pointer(pointed_to: Any) -> Any:
-    """Return a function that turns an address into a pointer."""
-
-    def make(context, address):
-        def build(context, builder, signature, arguments):
-            to = context.get_value_type(signature.return_type)
-            return builder.inttoptr(arguments[0], to)
-
-        return types.CPointer(pointed_to)(types.int64), build
-
-    return intrinsic(make)
-
-
-def _make_move(width: int) -> Any:
-    """Return a function that copies some bytes from one address to another, wherever these are."""
-
-    def make(context, source, target):
-        def build(context, builder, signature, arguments):
-            number = ir.IntType(8 * width)
-            source, target = (builder.inttoptr(a, number.as_pointer()) for a in arguments)
-            builder.store(builder.load(source, align=1), target, align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, types.int64), build
-
-    return intrinsic(make)
-
-
-_to_numbers = _make_pointer(types.int64)
-_to_flags = _make_pointer(types.boolean)
-_move_1, _move_4, _move_8 = map(_make_move, (1, 4, 8))
-
-
 @njit(cache=True, nogil=True)
 def _gather(arena_at, places, width, out_at):
     """Copy rows out of a column; the usual widths have a loop each, of single moves."""
     if width == 8:
         for i in range(len(places)):
-            _move_8(arena_at + places[i] * 8, out_at + i * 8)
+            move_8(arena_at + places[i] * 8, out_at + i * 8)
     elif width == 4:
         for i in range(len(places)):
-            _move_4(arena_at + places[i] * 4, out_at + i * 4)
+            move_4(arena_at + places[i] * 4, out_at + i * 4)
     else:
         for i in range(len(places)):
             for j in range(width):
-                _move_1(arena_at + places[i] * width + j, out_at + i * width + j)
+                move_1(arena_at + places[i] * width + j, out_at + i * width + j)
 
 
 @njit(cache=True, nogil=True)
@@ -98,7 +62,7 @@ def read_and_gather(
     page_count, first = len(row_bounds) - 1, pages[0]
     # 1. Nothing is read unless all has been checked.
     for column in range(len(widths)):
-        checked = carray(_to_flags(checked_at[column]), page_count)
+        checked = carray(to_flags(checked_at[column]), page_count)
         for page in pages:
             if not checked[page]:
                 return UNCHECKED
@@ -111,7 +75,7 @@ def read_and_gather(
     for column in range(len(widths)):
         width = widths[column]
         # 2. Plan the requests for one column.
-        offsets = carray(_to_numbers(offsets_at[column]), page_count)
+        offsets = carray(to_numbers(offsets_at[column]), page_count)
         about = (row_bounds, width, most_gap, page_starts, requests)
         count = plan_in_place(pages, first, offsets, *about)
         # 3. Make them. The first time that one has to wait for the device, announce what all other
@@ -125,7 +89,7 @@ def read_and_gather(
                 is_announced = True
                 others = np.empty((3, len(pages)), np.int64)
                 for other in range(column, len(widths)):
-                    theirs = carray(_to_numbers(offsets_at[other]), page_count)
+                    theirs = carray(to_numbers(offsets_at[other]), page_count)
                     about = (row_bounds, widths[other], most_gap, page_starts, others)
                     for j in range(plan_in_place(pages, first, theirs, *about)):
                         _announce(descriptor, others[0, j], others[1, j])

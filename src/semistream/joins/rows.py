@@ -37,6 +37,7 @@ from semistream.columns import (
     Encoding,
     concatenate,
     encoding_of,
+    join_buffer,
     join_bytes,
     join_fixed,
     split_bytes,
@@ -47,6 +48,7 @@ from semistream.columns import (
 from semistream.joins import row_kernels as kernels
 from semistream.joins.kernels import NO_SLOT
 from semistream.joins.nulltracker import NullTracker
+from semistream.joins.recordfields import RecordFields
 
 Slots: TypeAlias = NDArray[np.int64] | NDArray[np.int32]
 _NO_LIMIT = 1 << 62
@@ -143,6 +145,10 @@ class FixedStore(_OneSize):
     def gather(self, slots: Slots) -> pa.Array:
         """Return the values at these slots."""
         return join_fixed(self._dtype, self._values[slots], self._nulls.gather(slots))
+
+    def join(self, slots: Slots, values: pa.Buffer) -> pa.Array:
+        """Return the same, given the values."""
+        return join_buffer(self._dtype, len(slots), values, self._nulls.gather(slots))
 
     def saved(self) -> list[NDArray[Any]]:
         """Return which values are null; the values are in the records."""
@@ -360,6 +366,8 @@ class RowStore:
         The column `implied`, if any, is not stored: its values are the codes at the slots.
         """
         self._stores: list[ColumnStore] = []
+        self._fixed: dict[int, FixedStore] = {}  # those of fixed width, by column
+        self._fields = RecordFields(records, len(schema))
         self._bytes = records.view(np.uint8) if records.itemsize else np.zeros(0, np.uint8)
         self._has_variable = bool(variable_columns(schema))
         for i, field in enumerate(schema):
@@ -367,7 +375,8 @@ class RowStore:
                 assert codes is not None
                 self._stores.append(CodeStore(field.type, codes))
             elif encoding_of(field.type) is Encoding.FIXED:
-                self._stores.append(FixedStore(field, records[str(i)]))
+                self._fixed[i] = FixedStore(field, records[str(i)])
+                self._stores.append(self._fixed[i])
             else:
                 sizes = (widths.average[i], widths.widest[i])
                 self._stores.append(make_store(field, len(records), *sizes))
@@ -398,8 +407,10 @@ class RowStore:
 
     def gather(self, slots: Slots, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Return some columns, or all, of the rows at these slots."""
-        stores = self._stores if columns is None else [self._stores[i] for i in columns]
-        return [store.gather(slots) for store in stores]
+        indexes = range(len(self._stores)) if columns is None else columns
+        values = self._fields.gather(slots, indexes)
+        joined = {i: self._fixed[i].join(slots, values[i]) for i in values}
+        return [joined[i] if i in joined else self._stores[i].gather(slots) for i in indexes]
 
     def average_bytes(self, count: int) -> list[float]:
         """Return the average size of the values of each column, where they differ in size."""

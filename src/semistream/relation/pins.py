@@ -12,10 +12,10 @@ Spark's, which stays the same as long as the checkpoint does.
 In a local folder a pin is made by an exclusive link to a file that is complete. Elsewhere, where no
 such step exists, the tasks take turns by leases (`semistream.relation.leases.turn`).
 
-A snapshot that turns out to be damaged cannot be read again. The task that finds it leaves a mark
-with the run of the query (``<batch>.damaged``). When the query is started again, the first task
-that sees the mark of another run pins the snapshot that is current by then, and removes the mark;
-the micro-batch has not been committed.
+A snapshot that turns out to be damaged cannot be read again, and one that lacks too many keys
+should not be. Whoever finds that leaves a mark with the run of the query (``<batch>.damaged``).
+When the query is started again, the first task that sees the mark of another run pins the snapshot
+that is current by then, and removes the mark; the micro-batch has not been committed.
 
 `prune` keeps the snapshots of the last `REPLAYED` pins of each query, because a replay may need
 them, for `PIN_S` seconds: a query that was stopped longer ago does not hold its snapshot for ever.
@@ -63,7 +63,7 @@ def pin_snapshot(store: Store, query: str, batch: int, run: str = "") -> str:
 
 
 def mark_damaged(store: Store, query: str, batch: int, run: str) -> None:
-    """Note that the snapshot of a micro-batch is damaged: the next run is to read another."""
+    """Note that a micro-batch cannot end with its snapshot: the next run is to read another."""
     store.replace(pin_path(query, batch) + _DAMAGED, run.encode())
 
 

@@ -144,9 +144,9 @@ def enrich(
     check_frame(stream)
     session = stream.sparkSession
     missing = Missing.of(stream, on_missing, grace, outcome, how)
-    added = missing.with_found(relation, columns)
-    options = JoinOptions(on, how, added, suffix=suffix, condition=condition, valid_at=valid_at)
     case_sensitive = session.conf.get("spark.sql.caseSensitive") == "true"
+    added = missing.with_found(relation, columns, case_sensitive)
+    options = JoinOptions(on, how, added, suffix=suffix, condition=condition, valid_at=valid_at)
     spec = options.spec(relation, arrow_schema(stream.schema), case_sensitive=case_sensitive)
     check_collation(stream.schema, spec.stream_key)
     check_reason(spec, reason, ordered)

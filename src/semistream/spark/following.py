@@ -69,6 +69,16 @@ def _pin(planned: Relation, query: str, batch: int, run: str) -> str:
             return planned.snapshot
 
 
+def read_another_later(planned: Relation, query: str, batch: int) -> None:
+    """Let a micro-batch that failed read the snapshot that is current when the query starts again.
+
+    Called on the driver, when nothing of the micro-batch is read any more.
+    """
+    if not isinstance(planned, TableRelation) and not planned.is_fixed:
+        with suppress(OSError):  # without the right to write there is no pin either
+            mark_damaged(planned.store, query, batch, "")
+
+
 def report_damage(planned: Relation) -> None:
     """Let the query read another snapshot when it is started again: this one is damaged."""
     context = TaskContext.get()

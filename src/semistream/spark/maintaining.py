@@ -21,10 +21,9 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StringType, StructField, StructType
@@ -35,6 +34,7 @@ from semistream.errors import ColumnError, OptionError, WriteConflictError, did_
 from semistream.relation import change
 from semistream.relation.relation import Relation
 from semistream.spark.keys import column
+from semistream.spark.spreading import hashable_columns
 from semistream.spark.types import spark_type
 
 FORMATS = ("debezium", "key-value", "rows")
@@ -329,21 +329,25 @@ def _last_of_each_key(rows: DataFrame, relation: Relation) -> DataFrame:
 
 
 def _keep_last(batch: DataFrame) -> DataFrame:
-    """Return the last change of each key, and every bad one."""
+    """Return the last change of each key, and every bad one; all of a key without an order.
+
+    Of changes that are the last alike a deletion counts, or else one that depends on the rows
+    alone: a micro-batch that is repeated keeps the same.
+    """
     names = [n for n in batch.columns if n != "__semistream_key"]
-    last = F.max(column(_ORDER)).over(_by_key())
-    kept = batch.withColumn("__semistream_last", last).filter(
-        column(_BAD).isNotNull()
-        | column(_ORDER).isNull()
-        | (column(_ORDER) == column("__semistream_last"))
+    by_key = Window.partitionBy(column("__semistream_key"))
+    ties = F.xxhash64(*hashable_columns(batch.select(*map(column, names))))
+    falling = by_key.orderBy(column(_ORDER).desc_nulls_last(), column(_DELETED).desc(), ties)
+    kept = (
+        batch.withColumn("__semistream_last", F.max(column(_ORDER)).over(by_key))
+        .withColumn("__semistream_place", F.row_number().over(falling))
+        .filter(
+            column(_BAD).isNotNull()
+            | column("__semistream_last").isNull()
+            | (column("__semistream_place") == 1)
+        )
     )
     return kept.select(*(column(n) for n in names))
-
-
-def _by_key() -> Any:
-    from pyspark.sql import Window
-
-    return Window.partitionBy(column("__semistream_key"))
 
 
 def _checked(changes: pa.Table) -> pa.Table:

@@ -79,7 +79,9 @@ class Missing:
         """Whether joined rows have a key column of R to know the others by."""
         return self.grace_ms is not None or self.outcome is not None
 
-    def with_found(self, relation: Relation, columns: Columns | None) -> Columns | None:
+    def with_found(
+        self, relation: Relation, columns: Columns | None, case_sensitive: bool
+    ) -> Columns | None:
         """Return the columns to add, with a key column of R if need be."""
         if not self.is_marked:
             return columns
@@ -88,7 +90,8 @@ class Missing:
         if isinstance(columns, str):
             columns = [columns]
         asked = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
-        free = [name for name in relation.key if name not in asked]
+        taken = {name if case_sensitive else name.lower() for name in asked}
+        free = [n for n in relation.key if (n if case_sensitive else n.lower()) not in taken]
         if not free:
             raise OptionError(
                 "on_missing and outcome use a key column of the relation to see which rows "

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DoubleType, MapType, StructField, StructType
+from pyspark.sql.types import DoubleType, StructField, StructType
 
 from semistream.advice.auto import AUTO
 from semistream.advice.shed import shed_text
@@ -37,6 +37,7 @@ from semistream.spark.keys import code_expression, column
 from semistream.spark.metrics import observe_as
 from semistream.spark.prediction import model_of
 from semistream.spark.routing import Route
+from semistream.spark.spreading import hashable_columns
 from semistream.spec import JoinSpec
 
 _SKETCH_FOR_BYTES = 8 << 20  # the sketch is that of a budget of this size
@@ -143,14 +144,9 @@ def _weighted(
 
 def _number(stream: DataFrame, seed: int) -> Column:
     """Return the number in 0 … 1 that decides on a row."""
-    hashed = [
-        column(field.name)
-        for field in stream.schema.fields
-        if not isinstance(field.dataType, MapType)  # Spark has no hash of these
-    ]
     # In a streaming query this is the time of the micro-batch, also when that is repeated.
     times = [F.current_timestamp()] if stream.isStreaming else []
-    code = F.xxhash64(F.lit(seed), *times, *hashed)
+    code = F.xxhash64(F.lit(seed), *times, *hashable_columns(stream))
     return F.shiftrightunsigned(code, 11).cast("double") * F.lit(2.0**-53)
 
 

@@ -45,10 +45,14 @@ def spread_expression(
     stream: DataFrame, coder: KeyCoder, key: Sequence[str], partitions: int, codes: Sequence[int]
 ) -> Column:
     """Return the task of each row: that of its partition, or any if its key is hot."""
-    whole_row = [column(f.name) for f in stream.schema.fields if _can_be_hashed(f.dataType)]
-    anywhere = F.pmod(F.xxhash64(*whole_row), F.lit(partitions)).cast("int")
+    anywhere = F.pmod(F.xxhash64(*hashable_columns(stream)), F.lit(partitions)).cast("int")
     is_hot = code_expression(coder, key).isin([int(code) for code in codes])
     return F.when(is_hot, anywhere).otherwise(partition_expression(coder, key, partitions))
+
+
+def hashable_columns(rows: DataFrame) -> list[Column]:
+    """Return the columns that Spark has a hash for."""
+    return [column(f.name) for f in rows.schema.fields if _can_be_hashed(f.dataType)]
 
 
 def _can_be_hashed(dtype: DataType) -> bool:

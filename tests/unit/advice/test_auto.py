@@ -343,3 +343,22 @@ def test_look_ups_of_some_rows_a_page_are_compared_with_others_where_they_read_f
     join = SelfTuningJoin(relation, spec, 400_000, stream_rows=rows, history=History())
     check_left_join(join.join(few.to_batches()), few, table, ["a"])
     assert bool(demands) is is_modelled
+
+
+def test_a_choice_for_narrow_rows_is_not_taken_for_wide_ones(
+    relation: ss.Relation, table: pa.Table
+) -> None:
+    """With a rate a choice has the least memory; wider rows need more, and there is more."""
+    history, narrow = History(), stream(0.5, 4_000)
+    widths = [("short", 4_000), ("short", 4_000), ("x" * 30_000, 4_000)]
+    budgets = []
+    for text, rows in widths:
+        texts = pa.array([text, *["short"] * (rows - 1)])
+        some = narrow[:rows].append_column("t", texts)
+        spec = resolve(relation, some.schema, how="left", columns=["a"])
+        join = SelfTuningJoin(
+            emulated(relation), spec, 900_000, factors=DISK, rate=50.0, history=history
+        )
+        check_left_join(join.join(some.to_batches()), some, table, ["a"])
+        budgets.append(join.changes[0].budget_bytes)
+    assert budgets[1] < budgets[2]

@@ -23,6 +23,7 @@ from semistream.extras import needs_extra
 from semistream.pipeline.model import AVAILABLE_NOW, Pipeline
 from semistream.pipeline.secrets import Secrets
 from semistream.spark.failures import raised_as_ours, said_by
+from semistream.spark.following import read_another_later
 from semistream.spark.holding import releasing_holds
 from semistream.spark.keys import column
 from semistream.spark.maintaining import query_id
@@ -160,8 +161,7 @@ class Batches:
             if not may_run:
                 raise StoppedError(f"micro-batch {number} came after the stop; nothing is written")
             if not self._stream:
-                found = query_id(batch, self.plan.pipeline.checkpoint_place)
-                self._stream = f"{self.plan.pipeline.name} {found}"
+                self._stream = query_id(batch, self.plan.pipeline.checkpoint_place)
             try:
                 with releasing_holds(), raised_as_ours():
                     self._write(batch, number)
@@ -195,12 +195,15 @@ class Batches:
         limits = self.plan.pipeline.dead_letters
         if total >= limits.least_rows and dead > limits.share * total:
             where = self.plan.pipeline.dead_letter_sink
+            # So that it finds keys that a refresh brings.
+            for relation in self.plan.steps.relations:
+                read_another_later(relation, self._stream, number)
             place = getattr(where, "path", None) or getattr(where, "topic", None) or where.table  # type: ignore[union-attr]
             raise DeadLetterError(
                 f"{dead} of {total} rows of micro-batch {number} are dead letters, more than the "
                 f"limit of {limits.share:.0%}. They are in {place!r} with their reasons; nothing "
-                "else of the micro-batch was written. Correct the cause, or raise "
-                "dead_letters.limit, and start again: it is repeated"
+                "else of the micro-batch was written. Correct the cause (refresh the relation if "
+                "it lacks keys), or raise dead_letters.limit, and start again: it is repeated"
             )
 
 

@@ -76,6 +76,11 @@ class Steps:
                 raise PipelineError(f"steps[{number}].{step.kind}: {said_by(error)}") from None
         return rows
 
+    @property
+    def relations(self) -> list[Relation]:
+        """The relations that have been opened."""
+        return list(self._opened.values())
+
     def relation(self, name: str) -> Relation:
         """Return a relation by its name or place; it is built if it is not there yet."""
         if name not in self._opened:
