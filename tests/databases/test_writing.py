@@ -152,3 +152,18 @@ def test_what_cannot_be_written_is_said(server: Filled) -> None:
     target = TableTarget(server.url, "no_such", create=False)
     with pytest.raises(DatabaseError, match="no_such"):
         target.write(ROWS.to_reader(), "n", 0)
+
+
+def test_a_column_that_a_new_table_cannot_have_is_named(server: Filled) -> None:
+    rows = pa.table({"id": [1, 2], "note": pa.nulls(2)})
+    new, there = TableTarget(server.url, "with_a_note"), TableTarget(server.url, "noted")
+    with closing(server._connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE noted (id BIGINT, note VARCHAR(10))")
+        connection.commit()
+    if server.kind == "mysql":
+        with pytest.raises(ColumnError, match=r"column 'note' has type null, which MariaDB has no"):
+            new.write(rows.to_reader(), "notes", 0)
+    else:
+        assert new.write(rows.to_reader(), "notes", 0) == 2
+    assert there.write(rows.to_reader(), "notes there", 0) == 2
+    assert rows_of(server, "noted") == [(1, None), (2, None)]

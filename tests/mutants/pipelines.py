@@ -4,6 +4,27 @@ from tests.mutants.mutant import Mutant
 
 PIPELINES = (
     Mutant(
+        "pipelines: a new checkpoint overwrites the micro-batches of another",
+        "spark/pipeline/sinking.py",
+        "elif found != [stream]:",
+        "elif False:",
+        ("tests/spark/test_pipeline.py::test_a_new_checkpoint_does_not_overwrite_what_is_there",),
+    ),
+    Mutant(
+        "pipelines: a refused micro-batch reads the old snapshot again",
+        "spark/pipeline/running.py",
+        "read_another_later(relation, self._stream, number)",
+        "pass",
+        ("tests/spark/test_pipeline.py::test_a_refresh_brings_the_keys_of_too_many_dead_letters",),
+    ),
+    Mutant(
+        "pipelines: all of several last changes of a key are applied",
+        "spark/maintaining.py",
+        'column("__semistream_place") == 1',
+        'column(_ORDER) == column("__semistream_last")',
+        ("tests/spark/test_maintain.py::test_of_changes_with_the_same_order_one_counts",),
+    ),
+    Mutant(
         "pipelines: dead letters are counted and not written",
         "spark/pipeline/running.py",
         "            if dead:\n",

@@ -132,3 +132,15 @@ def test_rows_with_a_reason_are_not_shed(spark: SparkSession, relation: ss.Relat
     kept = found.filter(pc.is_null(found["why"]))
     assert 100 < len(kept) < 400
     assert kept["v"].to_pylist() == [f"v{k}" for k in kept["k"].to_pylist()]
+
+
+def test_a_stream_with_columns_that_spark_cannot_hash(
+    spark: SparkSession, relation: ss.Relation
+) -> None:
+    """Maps inside of other types have no hash either."""
+    rows = spark.range(600).selectExpr("id % 100 as k", "id", "array(map('a', id)) as maps")
+    with pytest.warns(UserWarning, match="rows are shed"):
+        shed = ss.shedding("uniform", capacity=1)
+        out = ss.enrich(rows, relation, shed=shed, rate=2).toArrow()
+    assert 200 < len(out) < 400
+    assert all(dict(row["maps"][0]) == {"a": row["id"]} for row in out.to_pylist())

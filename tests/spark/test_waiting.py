@@ -199,7 +199,8 @@ def test_what_is_wrong_is_said_at_once(
         (source, {"on_missing": "wait"}, "'hold' or left out"),
         (source, {"grace": 1}, "pass on_missing='hold'"),
         (source, {"outcome": "o", "how": "anti"}, "the same outcome"),
-        (source, {"outcome": "o", "columns": ["k"]}, "leave 'k' out of columns"),
+        (source, {"outcome": "o", "columns": ["k"]}, "leave 'k' out: the stream has"),
+        (source, {"outcome": "o", "columns": ["K"]}, "leave 'k' out: the stream has"),
     ]
     for stream, options, message in wrong:
         # Pipelines of other tests may have set another one in this session.
