@@ -139,8 +139,9 @@ def test_a_stream_with_columns_that_spark_cannot_hash(
 ) -> None:
     """Maps inside of other types have no hash either."""
     rows = spark.range(600).selectExpr("id % 100 as k", "id", "array(map('a', id)) as maps")
+    shed = ss.shedding("uniform", capacity=1)
     with pytest.warns(UserWarning, match="rows are shed"):
-        shed = ss.shedding("uniform", capacity=1)
-        out = ss.enrich(rows, relation, shed=shed, rate=2).toArrow()
+        enriched = ss.enrich(rows, relation, shed=shed, rate=2)
+    out = enriched.toArrow()
     assert 200 < len(out) < 400
     assert all(dict(row["maps"][0]) == {"a": row["id"]} for row in out.to_pylist())
