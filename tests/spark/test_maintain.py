@@ -122,6 +122,16 @@ def test_key_and_value(topic: Topic) -> None:
     assert same_rows(topic.rows(), expected)
 
 
+def maintain_rows(topic: Topic, changes: pa.Table, deletes: str) -> None:
+    """Fold rows that have their place in the column `version` into the relation."""
+    pq.write_table(changes, topic.folder / "in" / "0.parquet")
+    schema = "k long, name string, price double, gone boolean, version long"
+    stream = topic.spark.readStream.schema(schema).parquet(str(topic.folder / "in"))
+    about = {"checkpoint": topic.folder / "c", "trigger": "available now", "format": "rows"}
+    query = ss.maintain(stream, topic.relation, deletes=deletes, order="version", **about)
+    query.awaitTermination(120)
+
+
 def test_rows(spark: SparkSession, tmp_path: Path) -> None:
     topic = Topic(spark, tmp_path)
     changes = pa.table(
@@ -133,18 +143,13 @@ def test_rows(spark: SparkSession, tmp_path: Path) -> None:
             "version": [1, 2, 1, 1],
         }
     )
-    pq.write_table(changes, tmp_path / "in" / "0.parquet")
-    schema = "k long, name string, price double, gone boolean, version long"
-    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
-    about = {"checkpoint": tmp_path / "c", "trigger": "available now", "format": "rows"}
-    query = ss.maintain(stream, topic.relation, deletes="gone", order="version", **about)
-    query.awaitTermination(120)
+    maintain_rows(topic, changes, deletes="gone")
     expected = pa.table(
         {"k": [1, 3, 4, 9], "name": ["new", "c", None, "n"], "price": [1.0, None, 4.5, 9.0]}
     )
     assert same_rows(topic.rows(), expected)
     with pytest.raises(ColumnError, match="no column 'dead'"):
-        ss.maintain(stream, topic.relation, deletes="dead", **about)
+        maintain_rows(topic, changes, deletes="dead")
 
 
 def test_of_changes_with_the_same_order_one_counts(spark: SparkSession, tmp_path: Path) -> None:
@@ -159,12 +164,7 @@ def test_of_changes_with_the_same_order_one_counts(spark: SparkSession, tmp_path
             "version": [5, 5, 5, 5, None, 0, None, None],
         }
     )
-    pq.write_table(changes, tmp_path / "in" / "0.parquet")
-    schema = "k long, name string, price double, gone boolean, version long"
-    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "in"))
-    about = {"checkpoint": tmp_path / "c", "trigger": "available now", "format": "rows"}
-    query = ss.maintain(stream, topic.relation, deletes="gone", order="version", **about)
-    query.awaitTermination(120)
+    maintain_rows(topic, changes, deletes="gone")
     found = topic.rows().select(["k", "name"]).to_pylist()
     assert [row["name"] in "ab" for row in found if row["k"] == 1] == [True]
     assert not [row for row in found if row["k"] == 2]
