@@ -5,6 +5,7 @@ gathered is one new block, which belongs to the output buffer and which all colu
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,17 +28,39 @@ class RecordFields:
         self._where = {i: (field[1], field[0].itemsize) for i, field in found.items()}
         self._records: NDArray[Any] = records.view(np.uint8) if found else np.empty(0, np.uint8)
         self._record_bytes = records.itemsize
+        self._known: dict[tuple[int, ...], _Several | None] = {}  # by what is gathered together
 
     def gather(self, slots: NDArray[Any], columns: Iterable[int]) -> dict[int, pa.Buffer]:
         """Return the values at some slots by column, where several of the columns are fields."""
-        columns = [i for i in columns if i in self._where]
-        if len(columns) < 2:  # one is copied as fast by NumPy
+        several = self._several(tuple(columns))
+        if several is None:
             return {}
-        offsets, widths = np.array([self._where[i] for i in columns], np.int64).T.copy()
-        sizes = -(-len(slots) * widths // _ALIGN) * _ALIGN
-        starts = np.cumsum(sizes) - sizes
-        out = np.empty(int(sizes.sum()), np.uint8)
-        about = (self._record_bytes, np.ascontiguousarray(slots), offsets, widths, starts, out)
-        gather_fields(self._records, *about)
+        starts, size = [], 0
+        for width in several.widths.tolist():
+            starts.append(size)
+            size += -(-len(slots) * width // _ALIGN) * _ALIGN
+        out = np.empty(size, np.uint8)
+        about = (np.ascontiguousarray(slots), several.offsets, several.widths)
+        gather_fields(self._records, self._record_bytes, *about, np.array(starts), out)
         block = pa.py_buffer(out)
-        return {i: block.slice(s) for i, s in zip(columns, starts.tolist(), strict=True)}
+        return {i: block.slice(s) for i, s in zip(several.columns, starts, strict=True)}
+
+    def _several(self, columns: tuple[int, ...]) -> "_Several | None":
+        """Return those of the columns that are fields; one alone is copied as fast by NumPy."""
+        if columns not in self._known:
+            found = [i for i in columns if i in self._where]
+            several = None
+            if len(found) > 1:
+                offsets, widths = np.array([self._where[i] for i in found], np.int64).T.copy()
+                several = _Several(found, offsets, widths)
+            self._known[columns] = several
+        return self._known[columns]
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """Fields that are gathered together."""
+
+    columns: list[int]
+    offsets: NDArray[np.int64]  # of each in a record
+    widths: NDArray[np.int64]  # of each in bytes
