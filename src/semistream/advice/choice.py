@@ -30,7 +30,7 @@ _FEW_PER_PAGE = 5
 _FEW_PER_UNCACHED_PAGE = 1
 # After a coarse survey, only options with this share of the best rate are tuned further.
 _CLOSE = 0.7
-_GLANCED = 4  # algorithms of which more than the usual split is tried
+_GLANCED = 4  # algorithms of which more splits are tried
 # For a target, budgets are tried from the least one up. The first is larger than it by about a
 # kilobyte, two to the power of this; each has twice as much more as the one before.
 _LEAST_BITS = 10

@@ -42,7 +42,8 @@ class Output:
     sink: Sink
     pipeline: Pipeline
     secrets: Secrets
-    _owned: set[str] = field(default_factory=set)  # streams that are known to own the folder
+    # Streams that are known to own the folder.
+    _owned: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def check(self, rows: DataFrame) -> None:
         """Raise what can be known before the first micro-batch."""
