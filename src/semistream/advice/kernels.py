@@ -57,7 +57,7 @@ def _map(relation: Relation) -> None:
     reader = relation.reader([])
     codes = reader.part(CODES)
     assert codes is not None, "every page has codes"
-    mapped = reader.map_cached(codes, np.zeros(1, np.int64))
+    mapped = reader.map_cached([codes], np.zeros(1, np.int64))
     if mapped is not None:
         mapped.release(mapped.window(UNIT_BYTES))
     reader.close()

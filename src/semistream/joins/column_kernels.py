@@ -1,4 +1,4 @@
-"""The hot loop that reads columns of a fixed width and copies rows out of them, in one call.
+"""The hot loops that copy rows out of columns of a fixed width, all columns in one call.
 
 ::
 
@@ -6,6 +6,7 @@
                     ▲ the next column ◄──────────────┘
 
 The arena holds one column at a time. So what was just read is copied out of the processor's cache.
+In a mapped file there is no arena: rows are copied from where they lie.
 
 What the page table has of each column is given by addresses: its arrays need not be copied to lie
 side by side. The caller keeps them alive.
@@ -15,9 +16,9 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from semistream.jit import njit
-from semistream.joins.moves import move_1, move_4, move_8, to_flags, to_numbers
 from semistream.joins.row_kernels import plan_in_place
-from semistream.relation.read_kernels import _announce, _read, _read_at_once
+from semistream.relation.moves import move_1, move_4, move_8, to_flags, to_numbers
+from semistream.relation.read_kernels import _announce, _read, _read_at_once, gather_fixed
 
 UNCHECKED = -1
 FAILED = -2
@@ -98,3 +99,22 @@ def read_and_gather(
         # 4. Copy the rows out, while the column is in the processor's cache.
         _gather(base, places, width, out.ctypes.data + starts[column])
     return total
+
+
+@njit(cache=True, nogil=True)
+def look_and_gather(
+    data, window, pages, first, indexes, in_page, offsets_at, page_count, widths, starts, out
+):
+    """Copy rows of some pages of a mapped file out of each column.
+
+    `indexes` tell each row's page among `pages`, counted from `first`. Of each column there are the
+    address of its pages' offsets in the file, the width of a value, and where its rows go in `out`.
+    """
+    begins = np.empty(len(pages), np.int64)
+    for column in range(len(widths)):
+        offsets = carray(to_numbers(offsets_at[column]), page_count)
+        for i in range(len(pages)):
+            begins[i] = offsets[pages[i]]
+        width, to = widths[column], starts[column]
+        some = out[to : to + len(indexes) * width]
+        gather_fixed(data, window, begins, first, indexes, in_page, width, some)

@@ -80,7 +80,8 @@ class DiskBuffer:
         # All columns that are held, and those of them that the join reads.
         self._slabs = {c: Slab(reader, c, part) for c, part in zip(stored, lent, strict=True)}
         self._requested = [self._slabs[column] for column in columns]
-        self._fixed = FixedColumns(reader, self._requested, arena)
+        fixed = {i: slab.values_part for i, slab in enumerate(self._requested) if slab.is_fixed}
+        self._fixed = FixedColumns(reader, fixed, arena)
         # Nested columns are located last and gathered first: see `_LateRows`.
         self._order = sorted(
             range(len(columns)), key=lambda i: self._requested[i].encoding is Encoding.NESTED

@@ -8,9 +8,10 @@ import numpy as np
 from numba import uint64
 
 from semistream.jit import njit
-from semistream.relation.read_kernels import look_at
+from semistream.relation.read_kernels import lets_go, look_at
 
 _DIGIT_BITS = 12
+_GUESSED = 256  # requests whose rows are guessed at a time
 
 
 @njit(cache=True)
@@ -97,13 +98,20 @@ def match_requests(
     match of it still to be written or -1]``.
     """
     request, row = position[0], position[1]
+    guesses = np.empty(_GUESSED, np.int64)
+    first_guessed = last_guessed = request
     while request < len(codes):
+        if request == last_guessed:
+            first_guessed = request
+            about = (page_codes, window, starts, pages, row_bounds, codes, indexes, first_index)
+            last_guessed = _guess_rows(*about, request, guesses)
         at = indexes[request] - first_index
         page = pages[at]
         begin = starts[at]
         last = begin + row_bounds[page + 1] - row_bounds[page] - 1
         code = codes[request]
-        look_at(page_codes, window, 8 * begin, 8 * (last + 1))
+        if row < 0:
+            row = guesses[request - first_guessed]
         if row < 0:
             row = find_in_page(page_codes, begin, last, code)
         while row <= last and page_codes[row] == code:
@@ -120,6 +128,46 @@ def match_requests(
     return found
 
 
+@njit(cache=True)
+def _guess_rows(
+    page_codes, window, starts, pages, row_bounds, codes, indexes, first_index, request, out
+):
+    """Write where the codes of some requests are if a guess is right, else -1; return up to which.
+
+    Guesses do not wait for each other, so cache misses overlap; searches would. The pages of these
+    requests may all be looked at without letting go of any.
+    """
+    end = request
+    at = -1
+    begin = last = low = high = np.int64(0)
+    while end < min(len(codes), request + len(out)):
+        if indexes[end] - first_index != at:
+            at = indexes[end] - first_index
+            page = pages[at]
+            begin = starts[at]
+            last = begin + row_bounds[page + 1] - row_bounds[page] - 1
+            if end > request and lets_go(window, 8 * begin, 8 * (last + 1)):
+                break
+            look_at(page_codes, window, 8 * begin, 8 * (last + 1))
+            low, high = page_codes[begin], page_codes[last]
+        code = codes[end]
+        guess = -1
+        if low < code <= high:
+            guess = _guess(begin, last, low, high, code)
+            if page_codes[guess] != code or page_codes[guess - 1] == code:
+                guess = -1
+        out[end - request] = guess
+        end += 1
+    return end
+
+
+@njit(inline="always")
+def _guess(first, last, low, high, code):
+    """Return where a code should be between two others, if codes are spread evenly."""
+    share = np.float64(uint64(code) - uint64(low)) / np.float64(uint64(high) - uint64(low))
+    return first + np.int64(share * np.float64(last - first) + 0.5)
+
+
 @njit(inline="always")
 def find_in_page(codes, first, last, code):
     """Return the first place from `first` on whose code is not less, or `last` + 1.
@@ -131,8 +179,7 @@ def find_in_page(codes, first, last, code):
         return first
     if code > high:
         return last + 1
-    share = np.float64(uint64(code) - uint64(low)) / np.float64(uint64(high) - uint64(low))
-    guess = first + np.int64(share * np.float64(last - first) + 0.5)
+    guess = _guess(first, last, low, high, code)
     if codes[guess] == code and codes[guess - 1] != code:
         return guess
     count = last - first

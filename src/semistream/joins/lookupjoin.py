@@ -55,14 +55,14 @@ from semistream.joins.guessedrows import GuessedRows
 from semistream.joins.learning import Learning
 from semistream.joins.liverows import live_pairs
 from semistream.joins.lookupwindow import LookUpWindow, Requests
-from semistream.joins.plannedrows import PlannedColumn, PlannedRows
+from semistream.joins.plannedrows import PlannedColumns
 from semistream.joins.protocols import LocatedRows, Rows
 from semistream.joins.rows import Slots
 from semistream.joins.stream import StreamBuffer
 from semistream.joins.streamjoin import JoinTask, Plan, StreamJoin
 from semistream.relation.pageindex import PageIndex
 from semistream.relation.pagetable import CODES
-from semistream.relation.readplan import PlannedReads, RowsByPage
+from semistream.relation.readplan import PlannedReads
 from semistream.relation.writer import CODE_BYTES
 
 _MISSING, _NOT_KNOWN = -1, -2  # of the row of a request, by a guess
@@ -76,7 +76,7 @@ class LookUpJoin(StreamJoin):
     _codes: PlannedReads  # of key codes
     _guesses: GuessedRows  # finds rows by a few codes of their pages
     _rows: PlannedReads  # of columns
-    _columns: list[PlannedColumn]  # that the join reads
+    _columns: PlannedColumns  # that the join reads
     _admission: Admission
     _learning: Learning  # tells a front stage that outlives the join what has matched
     _pairs: NDArray[np.int64]  # rows of R and slots that match
@@ -106,7 +106,7 @@ class LookUpJoin(StreamJoin):
         self._codes = PlannedReads(reader, codes_bytes, mapped_bytes, timer)
         self._rows = PlannedReads(reader, rows_bytes, mapped_bytes, timer)
         self._guesses = GuessedRows(reader, self._codes)
-        self._columns = [PlannedColumn(reader, name, self._rows) for name in self._read_columns]
+        self._columns = PlannedColumns(reader, self._read_columns, self._rows)
         widths = self._widened(widths, settings.places, window)
         about = (self._sizing.stored_schema, settings.places, widths, self._sizing.implied)
         self._window = LookUpWindow(*about)
@@ -223,4 +223,4 @@ class LookUpJoin(StreamJoin):
 
     def locate(self, rows: Rows) -> LocatedRows:
         """Find out how wide rows of R are; they ascend by page."""
-        return PlannedRows(self._columns, RowsByPage(rows, self._reader.row_bounds))
+        return self._columns.locate(rows)

@@ -8,7 +8,8 @@ Rows must not go back to an earlier page. Memory: the buffer of the read plan; o
 for its page and place, and what is gathered, which belongs to the output buffer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from semistream.columns import (
     Encoding,
     concatenate,
     encoding_of,
+    join_buffer,
     join_bytes,
     join_fixed,
     nested_from_message,
@@ -27,9 +29,11 @@ from semistream.columns import (
     width_bytes,
 )
 from semistream.joins import gather_kernels as kernels
+from semistream.joins.fixedcolumns import Block, FixedColumns
 from semistream.joins.rows import gather_from_chunks
 from semistream.relation.layout import part_names
 from semistream.relation.pagetable import CODES
+from semistream.relation.parts import Part
 from semistream.relation.reader import PageReader
 from semistream.relation.readplan import PlannedReads, RowsByPage
 from semistream.relation.writer import CODE_BYTES
@@ -51,6 +55,17 @@ class PlannedColumn:
         self._is_code = index not in reader.manifest.stored_fields
         self.is_variable = self._encoding is not Encoding.FIXED
         self.has_texts = self._encoding is Encoding.BYTES
+
+    @property
+    def values_part(self) -> Part | None:
+        """Where the values of a column of fixed width are; None if they are elsewhere."""
+        if self.is_variable or self._is_code:
+            return None
+        return self._reader.part(self._names["values"])
+
+    def join(self, values: pa.Buffer, rows: RowsByPage) -> pa.Array:
+        """Return a column of fixed width whose values have been gathered."""
+        return join_buffer(self._dtype, len(rows.rows), values, self._validity(rows))
 
     def extents(self, rows: RowsByPage) -> tuple[Ints, NDArray[np.int32]]:
         """Return where on their pages the texts of some rows begin, and how long they are."""
@@ -126,12 +141,34 @@ class PlannedColumn:
             yield which, messages, *places
 
 
+class PlannedColumns:
+    """The columns of R that a join reads, by the plan."""
+
+    def __init__(self, reader: PageReader, names: Sequence[str], reads: PlannedReads) -> None:
+        """Note where the parts of the columns are."""
+        self._columns = [PlannedColumn(reader, name, reads) for name in names]
+        self._reads, self._row_bounds = reads, reader.row_bounds
+        found = [(i, column.values_part) for i, column in enumerate(self._columns)]
+        self._fixed = FixedColumns(reader, {i: part for i, part in found if part is not None})
+
+    def locate(self, rows: Ints) -> "PlannedRows":
+        """Find out how wide rows of R are; they ascend by page."""
+        by_page = RowsByPage(rows, self._row_bounds)
+        return PlannedRows(self._columns, by_page, partial(self._fixed.look, self._reads))
+
+
 class PlannedRows:
     """Rows of R whose columns are fetched by the read plan."""
 
-    def __init__(self, columns: Sequence[PlannedColumn], rows: RowsByPage) -> None:
+    def __init__(
+        self,
+        columns: Sequence[PlannedColumn],
+        rows: RowsByPage,
+        look: Callable[[RowsByPage], Block | None],
+    ) -> None:
         """Find out how wide the rows are."""
         self._columns, self._rows = columns, rows
+        self._look = look  # returns the values of columns of fixed width, if they are in place
         # Where the texts of a column begin, and their lengths.
         self._texts: dict[int, tuple[Ints, NDArray[np.int32]]] = {}
         self.sizes: Ints | None = None  # bytes of each row's variable-width values
@@ -141,8 +178,9 @@ class PlannedRows:
                 self.sizes = found if self.sizes is None else self.sizes + found
 
     def gather(self) -> list[pa.Array]:
-        """Copy the rows out of one column after the other."""
-        return [self._gather(i, column) for i, column in enumerate(self._columns)]
+        """Copy the rows out of one column after the other, or of several together."""
+        block = self._look(self._rows)
+        return [self._gather(i, column, block) for i, column in enumerate(self._columns)]
 
     def _locate(self, i: int, column: PlannedColumn) -> Ints:
         if column.has_texts:
@@ -150,7 +188,9 @@ class PlannedRows:
             return self._texts[i][1].astype(np.int64)
         return column.sizes(self._rows)
 
-    def _gather(self, i: int, column: PlannedColumn) -> pa.Array:
+    def _gather(self, i: int, column: PlannedColumn, block: Block | None) -> pa.Array:
         if i in self._texts:
             return column.gather_texts(self._rows, *self._texts.pop(i))
+        if block is not None and i in block.starts:
+            return column.join(block.values_of(i), self._rows)
         return column.gather(self._rows)

@@ -9,7 +9,7 @@ One column after the other for all slots would fetch each record as often as it 
 """
 
 from semistream.jit import njit
-from semistream.joins.moves import move_1, move_4, move_8
+from semistream.relation.moves import move_1, move_4, move_8
 
 _RECORDS = 128  # at a time: with 14 columns 16 KB, which stay in the first cache
 

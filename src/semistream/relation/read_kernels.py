@@ -13,13 +13,16 @@ import numpy as np
 from numba import types
 
 from semistream.jit import njit
+from semistream.relation.moves import move_1, move_4, move_8
 
 _SAMPLED = 32  # requests that tell whether all are in the page cache
 _ANNOUNCED = 1024  # requests that a device is given at a time
 _WILL_NEED = 3  # POSIX_FADV_WILLNEED
 _NO_WAIT = 8  # RWF_NOWAIT
 _DONT_NEED = 4  # MADV_DONTNEED
+_BLOCK = 512  # values whose places are computed at a time
 UNIT_BYTES = 2 << 20  # the most that one page fault maps of a file
+SMALL_UNIT_BYTES = 64 << 10  # the same where large pages are not to be mapped
 
 # Functions of the C library:
 # ssize_t pread(int fd, void *buf, size_t count, off_t offset)
@@ -144,20 +147,27 @@ def look_at(data, window, begin, end):
     """Let go of what is mapped if it would be too much with the bytes from `begin` to `end`.
 
     To be called before a kernel looks at bytes of a file that may be mapped. `window` is: the first
-    byte that may be mapped, the end of what was looked at, how many bytes may be mapped, and the
-    size of the file in whole pages of the system; all 0 if the file is not mapped.
+    byte that may be mapped, the end of what was looked at, how many bytes may be mapped, the size
+    of the file in whole pages of the system, and that of a unit; all 0 if the file is not mapped.
     """
     if window[2] > 0:
-        if begin < window[0] or end - window[0] > window[2]:
+        if lets_go(window, begin, end):
             release(data, window)
-            window[0] = begin // UNIT_BYTES * UNIT_BYTES
+            window[0] = begin // window[4] * window[4]
         window[1] = max(window[1], end)
+
+
+@njit(inline="always")
+def lets_go(window, begin, end):
+    """Return whether looking at these bytes lets go of what is mapped."""
+    return window[2] > 0 and (begin < window[0] or end - window[0] > window[2])
 
 
 @njit(cache=True)
 def release(data, window):
     """Let go of all that is mapped of a file."""
-    end = min(-(-window[1] // UNIT_BYTES) * UNIT_BYTES, window[3])
+    unit = max(1, window[4])
+    end = min(-(-window[1] // unit) * unit, window[3])
     if end > window[0]:
         size = types.uintp(end - window[0])
         _madvise(types.uintp(data.ctypes.data + window[0]), size, types.int32(_DONT_NEED))
@@ -215,36 +225,48 @@ def locate_rows(rows, row_bounds, pages, indexes, in_page):
     return count
 
 
-@njit(inline="always")
-def _copy(data, at, out, to, width):
-    for j in range(width):
-        out[to + j] = data[at + j]
-
-
 @njit(cache=True)
 def gather_fixed(data, window, starts, first, indexes, in_page, width, out):
     """Copy values of a fixed width out of pages that begin at `starts`, from index `first` on.
 
-    `window` is that of a mapped file (`mapped.py`). The usual widths have a loop each, which is
-    compiled to single moves.
+    `window` is that of a mapped file (`mapped.py`). The places of some rows are computed before
+    their values are copied: then the copies do not wait for each other, and cache misses overlap.
     """
-    if width == 8:
-        for i in range(len(indexes)):
-            at = starts[indexes[i] - first] + in_page[i] * 8
-            look_at(data, window, at, at + 8)
-            _copy(data, at, out, i * 8, 8)
-    elif width == 4:
-        for i in range(len(indexes)):
-            at = starts[indexes[i] - first] + in_page[i] * 4
-            look_at(data, window, at, at + 4)
-            _copy(data, at, out, i * 4, 4)
-    elif width == 1:
-        for i in range(len(indexes)):
-            at = starts[indexes[i] - first] + in_page[i]
-            look_at(data, window, at, at + 1)
-            out[i] = data[at]
-    else:
-        for i in range(len(indexes)):
-            at = starts[indexes[i] - first] + in_page[i] * width
-            look_at(data, window, at, at + width)
-            _copy(data, at, out, i * width, width)
+    places = np.empty(_BLOCK, np.int64)
+    source, target = data.ctypes.data, out.ctypes.data
+    for begin in range(0, len(indexes), _BLOCK):
+        # 1. Where each value is.
+        count = min(_BLOCK, len(indexes) - begin)
+        for i in range(count):
+            places[i] = starts[indexes[begin + i] - first] + in_page[begin + i] * width
+        # 2. Copy as many as may be looked at together; the usual widths by single moves.
+        done = 0
+        while done < count:
+            look_at(data, window, places[done], places[done] + width)
+            end = _end_in_window(places, done, count, width, window)
+            to = target + (begin + done) * width
+            if width == 8:
+                for i in range(done, end):
+                    move_8(source + places[i], to + (i - done) * 8)
+            elif width == 4:
+                for i in range(done, end):
+                    move_4(source + places[i], to + (i - done) * 4)
+            else:
+                for i in range(done, end):
+                    for j in range(width):
+                        move_1(source + places[i] + j, to + (i - done) * width + j)
+            done = end
+
+
+@njit(inline="always")
+def _end_in_window(places, first, last, width, window):
+    """Return up to which place all values may be looked at without letting go of others."""
+    if window[2] <= 0:
+        return last
+    low, high, top = window[0], window[0] + window[2] - width, window[1] - width
+    end = first
+    while end < last and low <= places[end] <= high:
+        top = max(top, places[end])
+        end += 1
+    window[1] = top + width
+    return max(end, first + 1)

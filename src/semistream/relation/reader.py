@@ -47,6 +47,7 @@ from semistream.relation.storage import NativePageFile, PageFile, Store
 from semistream.relation.writer import CODE_BYTES
 
 _SAMPLED_PAGES = 32  # that tell how much of R is in the page cache
+_SAMPLED_OF_A_PART = 4  # at the least, if several parts are asked about
 
 
 class PageReader:
@@ -75,6 +76,8 @@ class PageReader:
         self._parts: dict[str, Part] = {}
         # The greatest size of a part over a number of pages, in its units, once it was asked for.
         self._most_units: dict[tuple[str, int], int] = {}
+        # Where the last page of a part ends, by the part's name and the position in `_infos`.
+        self._ends: dict[tuple[str, int], int] = {}
         # Rows before each page, and all rows at the end.
         self.row_bounds: NDArray[np.int64] = np.zeros(1, np.int64)
         # The sparse index: the least code of each page.
@@ -325,14 +328,27 @@ class PageReader:
                 tried += len(some)
         return 1 - cached / tried
 
-    def map_cached(self, part: Part, pages: NDArray[np.int64]) -> MappedFile | None:
-        """Map the file in which a part of some pages lies, if that is in the page cache."""
+    def map_cached(self, parts: Sequence[Part], pages: NDArray[np.int64]) -> MappedFile | None:
+        """Map the file in which parts of some pages lie, if these are in the page cache.
+
+        Few of them are asked about. The pages lie in one file.
+        """
         if not self.may_map:
             return None
-        offsets = part.offsets[pages]
-        end = int((offsets + part.sizes_of(pages)).max())
+        sampled = max(_SAMPLED_OF_A_PART, _SAMPLED_PAGES // len(parts))
+        some = pages[:: -(-len(pages) // sampled)]
+        offsets = np.concatenate([part.offsets[some] for part in parts])
         file_index = int(self._file_index[pages[0]])
-        return self._file(file_index, part.name).map_cached(offsets, end)
+        end = max(self._end_of(part, file_index) for part in parts)
+        return self._file(file_index, parts[0].name).map_cached(offsets, end)
+
+    def _end_of(self, part: Part, file_index: int) -> int:
+        """Return where a part of the last page in a file ends."""
+        key = (part.name, file_index)
+        if key not in self._ends:
+            pages = np.flatnonzero(self._file_index == file_index)
+            self._ends[key] = int((part.offsets[pages] + part.sizes_of(pages)).max())
+        return self._ends[key]
 
     def read_requests(
         self, part: Part, page: int, requests: NDArray[np.int64], out: NDArray[np.uint8]
