@@ -16,6 +16,7 @@ import pyarrow as pa
 from semistream.advice.auto import make_join
 from semistream.advice.history import History
 from semistream.errors import BudgetError
+from semistream.joins.column_kernels import look_and_gather
 from semistream.joins.keptfront import KeptFront
 from semistream.relation.build import build_relation
 from semistream.relation.pagetable import CODES
@@ -53,13 +54,17 @@ def _join(table: pa.Table, path: Path, partitions: int) -> None:
 
 
 def _map(relation: Relation) -> None:
-    """Map a file, and let go of it; small relations are not mapped by joins."""
+    """Look at rows in a mapped file, and let go of it; small relations are not mapped by joins."""
     reader = relation.reader([])
     codes = reader.part(CODES)
     assert codes is not None, "every page has codes"
     mapped = reader.map_cached([codes], np.zeros(1, np.int64))
     if mapped is not None:
-        mapped.release(mapped.window(UNIT_BYTES))
+        window, place = mapped.window(UNIT_BYTES), np.zeros(1, np.int64)
+        table = (np.array([codes.offsets.ctypes.data]), reader.page_count, np.array([1]))
+        out = np.empty(1, np.uint8)
+        look_and_gather(mapped.data, window, place, 0, place, place, *table, place, out)
+        mapped.release(window)
     reader.close()
 
 

@@ -6,14 +6,13 @@ from semistream.budget.rowsizes import NESTED_COPIES
 from semistream.columns import Encoding, encoding_of, width_bytes
 from semistream.relation.layout import part_names
 from semistream.relation.pagetable import CODES, parts_of
-from semistream.relation.read_kernels import SMALL_UNIT_BYTES, UNIT_BYTES
+from semistream.relation.read_kernels import UNIT_BYTES
 from semistream.relation.reader import PageReader
 from semistream.relation.writer import CODE_BYTES
 
 _ALIGN = 64
 MOST_PLANNED_BYTES = 1 << 21
 MOST_MAPPED_BYTES = 4 * UNIT_BYTES
-_SMALL_MAPPING_BYTES = 4 * SMALL_UNIT_BYTES
 _GAPS_IN_BUFFER = 16
 
 
@@ -63,13 +62,10 @@ def planned_mapping(reader: PageReader, pages: int) -> int:
 def mapped_bytes(codes_bytes: float) -> int:
     """Return how much may be mapped, given the size of the key codes of a disk buffer's pages.
 
-    That is what they take beyond a buffer, in whole units, and at least two. If it is less, a few
-    small units, unless these are more than the codes.
+    That is what they take beyond a buffer, in whole units, and at least two.
     """
     units = int(min(codes_bytes - MOST_PLANNED_BYTES, MOST_MAPPED_BYTES) // UNIT_BYTES)
-    if units > 1:
-        return UNIT_BYTES * units
-    return _SMALL_MAPPING_BYTES if codes_bytes >= SMALL_UNIT_BYTES else 0
+    return UNIT_BYTES * units if units > 1 else 0
 
 
 def planned_bytes(reader: PageReader, parts: Sequence[str], pages: int) -> int:

@@ -12,14 +12,9 @@ cache in pieces of 4 KiB to 2 MiB, depending on how they were written or read ah
 count in units. Before one looks at bytes it calls `look_at`, which lets go of the units behind when
 they become too many. They stay in the page cache, and may be mapped again.
 
-=====================  ==========================================================================
-units of 2 MiB         where at least two of them may be mapped. One costs 1 to 2 µs if it is one
-                       large page, up to 200 µs if it is 512 small ones. Nothing tells which, so a
-                       few are tried, and for some seconds all readers of this process rely on it.
-units of 64 KiB        in a smaller budget. The kernel is told not to map large pages; a fault then
-                       maps the 16 pages around it, which costs 1 to 3 µs. That is a thirtieth of
-                       a large page, but still a fifth of copying the bytes.
-=====================  ==========================================================================
+What a unit costs depends on the size of these pieces: 1 to 2 µs if it is one large page, up to
+200 µs if it is 512 small ones. Nothing tells which, so a few are tried, and for some seconds all
+readers of this process rely on that.
 
 Memory: what is mapped counts in the resident size of the process, so it belongs to the disk buffer.
 """
@@ -28,17 +23,15 @@ import ctypes
 import mmap
 import statistics
 from collections import OrderedDict
-from contextlib import suppress
 from time import perf_counter_ns
 
 import numpy as np
 from numpy.typing import NDArray
 
-from semistream.relation.read_kernels import SMALL_UNIT_BYTES, UNIT_BYTES, release
+from semistream.relation.read_kernels import UNIT_BYTES, release
 
 _KERNEL_PAGE = mmap.PAGESIZE
 _POPULATE_READ = 22  # MADV_POPULATE_READ, Linux 5.14
-_HUGE_PAGES, _NO_HUGE_PAGES = 14, 15  # MADV_HUGEPAGE, MADV_NOHUGEPAGE
 _TRIED_UNITS = 4
 _LARGE_PAGE_NS = 20_000  # what mapping a large page takes at the most, and small ones at the least
 
@@ -49,12 +42,7 @@ _TRIED_AGAIN_NS = 30_000_000_000
 _MOST_TRIED = 4096
 
 # The window of a file that is not mapped.
-NOT_MAPPED: NDArray[np.int64] = np.zeros(5, np.int64)
-
-
-def unit_bytes(mapped_bytes: int) -> int:
-    """Return the size of a unit where this much of a file may be mapped at a time."""
-    return UNIT_BYTES if mapped_bytes >= 2 * UNIT_BYTES else SMALL_UNIT_BYTES
+NOT_MAPPED: NDArray[np.int64] = np.zeros(4, np.int64)
 
 
 class MappedFile:
@@ -68,18 +56,12 @@ class MappedFile:
         self.data: NDArray[np.uint8] = np.ctypeslib.as_array(whole)
         self._mapped = mapped
         self._path = path
-        self._unit_bytes = UNIT_BYTES  # that a page fault may map now
 
     def window(self, most_bytes: int) -> NDArray[np.int64]:
         """Return what kernels need to look at the file with `most_bytes` of it mapped at most."""
-        size, unit = -(-len(self.data) // _KERNEL_PAGE) * _KERNEL_PAGE, unit_bytes(most_bytes)
-        if unit != self._unit_bytes:
-            advice = _HUGE_PAGES if unit == UNIT_BYTES else _NO_HUGE_PAGES
-            with suppress(OSError):  # a kernel without large pages
-                self._mapped.madvise(advice)
-            self._unit_bytes = unit
+        pages = -(-len(self.data) // _KERNEL_PAGE)
         # What is looked at may end in the middle of a unit that is mapped as a whole.
-        return np.array([0, 0, most_bytes - unit, size, unit])
+        return np.array([0, 0, most_bytes - UNIT_BYTES, pages * _KERNEL_PAGE])
 
     def release(self, window: NDArray[np.int64]) -> None:
         """Let go of what a kernel has left mapped."""

@@ -22,7 +22,6 @@ _NO_WAIT = 8  # RWF_NOWAIT
 _DONT_NEED = 4  # MADV_DONTNEED
 _BLOCK = 512  # values whose places are computed at a time
 UNIT_BYTES = 2 << 20  # the most that one page fault maps of a file
-SMALL_UNIT_BYTES = 64 << 10  # the same where large pages are not to be mapped
 
 # Functions of the C library:
 # ssize_t pread(int fd, void *buf, size_t count, off_t offset)
@@ -147,13 +146,13 @@ def look_at(data, window, begin, end):
     """Let go of what is mapped if it would be too much with the bytes from `begin` to `end`.
 
     To be called before a kernel looks at bytes of a file that may be mapped. `window` is: the first
-    byte that may be mapped, the end of what was looked at, how many bytes may be mapped, the size
-    of the file in whole pages of the system, and that of a unit; all 0 if the file is not mapped.
+    byte that may be mapped, the end of what was looked at, how many bytes may be mapped, and the
+    size of the file in whole pages of the system; all 0 if the file is not mapped.
     """
     if window[2] > 0:
         if lets_go(window, begin, end):
             release(data, window)
-            window[0] = begin // window[4] * window[4]
+            window[0] = begin // UNIT_BYTES * UNIT_BYTES
         window[1] = max(window[1], end)
 
 
@@ -166,8 +165,7 @@ def lets_go(window, begin, end):
 @njit(cache=True)
 def release(data, window):
     """Let go of all that is mapped of a file."""
-    unit = max(1, window[4])
-    end = min(-(-window[1] // unit) * unit, window[3])
+    end = min(-(-window[1] // UNIT_BYTES) * UNIT_BYTES, window[3])
     if end > window[0]:
         size = types.uintp(end - window[0])
         _madvise(types.uintp(data.ctypes.data + window[0]), size, types.int32(_DONT_NEED))

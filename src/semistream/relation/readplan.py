@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from semistream.relation import read_kernels as kernels
-from semistream.relation.mapped import NOT_MAPPED, MappedFile, unit_bytes
+from semistream.relation.mapped import NOT_MAPPED, MappedFile
 from semistream.relation.pagetable import CODES
 from semistream.relation.parts import Part
 from semistream.relation.read_kernels import UNIT_BYTES
@@ -52,7 +52,6 @@ _MAPPED_ROW_NS = 25.0  # cache misses that overlap
 _LARGE_UNIT_NS = 1_500.0  # to map a unit of a file that is one large page, and to let go of it
 _SMALL_UNIT_NS = 100_000.0  # if it is many small ones
 _PAGE_FAULT_NS = 3_000.0  # which maps some of the small ones
-_SMALL_PIECE_NS = 2_000.0  # to map a unit of 64 KiB, and to let go of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,6 @@ class PlannedReads:
         self._reader = reader
         self._buffer = np.empty(buffer_bytes, np.uint8)
         self._mapped_bytes = mapped_bytes
-        self._unit_bytes = unit_bytes(mapped_bytes)
         self._in_view: tuple[MappedFile, View] | None = None  # of a mapped file
 
     def views(self, name: str, pages: NDArray[np.int64], rows: int | None = None) -> Iterator[View]:
@@ -237,31 +235,23 @@ class PlannedReads:
         Rows of all `parts` are looked at, of which this one costs most.
         """
         self._in_view = None
-        if rows is None or self._mapped_bytes < 2 * self._unit_bytes:
+        if rows is None or self._mapped_bytes < 2 * UNIT_BYTES:
             return None
-        if self._reader.most_part_bytes(part.name, 1) > self._unit_bytes:
+        if self._reader.most_part_bytes(part.name, 1) > UNIT_BYTES:
             return None
         between = part.size_bytes(int(pages[0]), int(pages[-1]) + 1)
         requested = _REQUEST_NS * len(pages) + _COPIED_BYTE_NS * part.bytes_of(pages)
         read_ns = min(requested, _COPIED_BYTE_NS * between)
         if part.name != CODES:  # single values can be requested
             read_ns = min(read_ns, _REQUEST_NS * rows)
-        units = min(2 + between / self._unit_bytes, rows)
-        if read_ns < self._mapped_ns(units, rows):
+        units = min(2 + between / UNIT_BYTES, rows)
+        if read_ns < _mapped_ns(units, rows, small_share=0):
             return None
         mapped = self._reader.map_cached(parts or (part,), pages)
-        if mapped is None or self._unit_bytes < UNIT_BYTES:
-            return mapped
+        if mapped is None:
+            return None
         small_share = mapped.small_share(part.offsets[pages])
-        return mapped if self._mapped_ns(units, rows, small_share) <= read_ns else None
-
-    def _mapped_ns(self, units: float, rows: float, small_share: float = 0.0) -> float:
-        """Return what it costs to look at rows in some units of a mapped file."""
-        small_ns = min(_SMALL_UNIT_NS, _PAGE_FAULT_NS * rows / units)
-        unit_ns = small_share * small_ns + (1 - small_share) * _LARGE_UNIT_NS
-        if self._unit_bytes < UNIT_BYTES:
-            unit_ns = _SMALL_PIECE_NS
-        return units * unit_ns + _MAPPED_ROW_NS * rows
+        return mapped if _mapped_ns(units, rows, small_share) <= read_ns else None
 
     def _look(
         self, mapped: MappedFile, part: Part, pages: NDArray[np.int64], first: int, last: int
@@ -282,15 +272,14 @@ class PlannedReads:
         begins = part.offsets[pages]
         ends = begins + part.sizes_of(pages)
         # Units that are mapped, at the most: a page may begin in one and end in the next.
-        unit = self._unit_bytes
-        in_units = begins // unit
+        in_units = begins // UNIT_BYTES
         is_new = np.diff(in_units, prepend=-1) != 0
-        units = np.cumsum(is_new.astype(np.int64) + ((ends - 1) // unit > in_units))
-        turns = units // (self._mapped_bytes // unit - 1)
+        units = np.cumsum(is_new.astype(np.int64) + ((ends - 1) // UNIT_BYTES > in_units))
+        turns = units // (self._mapped_bytes // UNIT_BYTES - 1)
         bounds = [0, *(np.flatnonzero(np.diff(turns)) + 1).tolist(), len(pages)]
         window = mapped.window(self._mapped_bytes)
         for first, last in pairwise(bounds):
-            window[:2] = begins[first:last].min() // unit * unit, ends[first:last].max()
+            window[:2] = begins[first:last].min() // UNIT_BYTES * UNIT_BYTES, ends[first:last].max()
             try:
                 with self._timer:
                     some = slice(first, last)
@@ -319,6 +308,13 @@ class PlannedReads:
         self._reader.check_pages(part, pages[first:last], self._buffer, starts)
         self.bytes_read += int(requests[1].sum())
         return View(first, last, self._buffer, starts, NOT_MAPPED)
+
+
+def _mapped_ns(units: float, rows: float, small_share: float) -> float:
+    """Return what it costs to look at rows in some units of a mapped file."""
+    small_ns = min(_SMALL_UNIT_NS, _PAGE_FAULT_NS * rows / units)
+    unit_ns = small_share * small_ns + (1 - small_share) * _LARGE_UNIT_NS
+    return units * unit_ns + _MAPPED_ROW_NS * rows
 
 
 class RowsByPage:

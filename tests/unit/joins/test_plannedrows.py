@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import semistream as ss
-from semistream.joins.plannedrows import PlannedColumn, PlannedRows
-from semistream.relation.readplan import PlannedReads, RowsByPage
+from semistream.joins.plannedrows import PlannedColumns
+from semistream.relation.readplan import PlannedReads
 
 ROWS = 600
 
@@ -47,8 +47,7 @@ def test_rows_are_those_of_the_table(relation: ss.Relation, name: str, every: in
     views = 0
     for column in ("k", name):
         reads = PlannedReads(reader, int(buffer_bytes))
-        planned = PlannedColumn(reader, column, reads)
-        (values,) = PlannedRows([planned], RowsByPage(rows, reader.row_bounds)).gather()
+        (values,) = PlannedColumns(reader, [column], reads).locate(rows).gather()
         found.append(values.to_pylist())
         views = max(views, reads.bytes_read // int(buffer_bytes))
     keys, values = found
@@ -64,8 +63,7 @@ def test_sizes_of_nested_values_are_those_of_each_row(relation: ss.Relation) -> 
     """A longer list is wider; the order of rows is kept over several views."""
     reader = relation.reader(["lists"])
     reads = PlannedReads(reader, int(2 * max(reader.page_sizes())))
-    rows = RowsByPage(np.arange(ROWS), reader.row_bounds)
-    planned = PlannedRows([PlannedColumn(reader, "lists", reads)], rows)
+    planned = PlannedColumns(reader, ["lists"], reads).locate(np.arange(ROWS))
     sizes = planned.sizes
     assert sizes is not None
     (values,) = planned.gather()

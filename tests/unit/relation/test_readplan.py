@@ -1,7 +1,6 @@
 """The read plan: which requests are made for some pages or rows, on which device."""
 
 import os
-import re
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from semistream.relation.read_kernels import UNIT_BYTES
 from semistream.relation.reader import PageReader
 from semistream.relation.readplan import PlannedReads, RowsByPage
 from semistream.relation.writer import CODE_BYTES
+from tests.resident import mapped_bytes, resident_bytes
 
 ROWS = 20_000
 PAGE_BYTES = 4_096
@@ -178,20 +178,6 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> ss.Relation:
 def cheap_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
     """How files are cached is not found out: in large pages."""
     monkeypatch.setattr(MappedFile, "small_share", lambda *_: 0.0)
-
-
-def mapped_bytes() -> int:
-    """Return how many bytes of data files this process has in its memory."""
-    smaps = Path("/proc/self/smaps").read_text()
-    found = re.findall(r"\.(?:codes|data)\nSize:.*?\nRss: +(\d+) kB", smaps, re.DOTALL)
-    return 1024 * sum(map(int, found))
-
-
-def resident_bytes(of: str) -> int:
-    """Return the resident size of this process: ``VmRSS`` now, or ``VmHWM``, the peak."""
-    found = re.search(rf"{of}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return 1024 * int(found[1])
 
 
 def name_of(relation: ss.Relation, column: str) -> str:
