@@ -1,5 +1,6 @@
 """Fixtures that every test may use, and the temporary folder of the run."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_place_in_line)
 
 
+def pytest_collection_finish() -> None:
+    """Leave thousands of tests out of every garbage collection: a tenth to a fifth of the time."""
+    gc.collect()
+    gc.freeze()
+
+
 def _place_in_line(item: pytest.Item) -> int:
     found = [i for i, f in enumerate(_LONGEST_FIRST) if _TESTS / f in item.path.parents]
     return found[0] if found else len(_LONGEST_FIRST)
@@ -54,6 +61,7 @@ def _place_in_line(item: pytest.Item) -> int:
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Remove the run's temporary files; whatever else it has left behind makes it fail."""
     yield
+    gc.unfreeze()
     archiving = session.config.stash.get(_ARCHIVING, None)
     if archiving is not None and archiving.poll() is None:
         os.killpg(archiving.pid, signal.SIGKILL)

@@ -34,7 +34,7 @@ TYPICAL = Workload(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(workload=workloads(), factor=st.sampled_from([1, 1.05, 1.3, 2, 5, 40]))
 def test_oracle_generated(algorithm: str, workload: Workload, factor: float) -> None:
     _, table = workload.tables()

@@ -61,7 +61,7 @@ def check(workload: Workload, every: int, first: int, factor: float) -> list[int
         return joins.handed_over
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     workload=workloads(),
     every=st.integers(1, 4),
