@@ -10,6 +10,9 @@ them, as on an executor whose image and home are read-only. Here the search cont
 3. no cache: every process compiles its kernels again, and says so once.
 
 The folder is set for the time of each decoration only: other packages that use Numba keep theirs.
+
+What is compiled includes the kernels of other modules that a kernel calls, but Numba looks at the
+kernel's own file only. So here a kernel is compiled again when any file of kernels has changed.
 """
 
 import os
@@ -24,6 +27,7 @@ from typing import Any, TypeAlias
 import numba
 
 CACHE_VARIABLE = "SEMISTREAM_CACHE"
+_KERNEL_FILES = ("*kernels.py", "moves.py")
 _Function: TypeAlias = Callable[..., Any]
 
 
@@ -32,13 +36,29 @@ def njit(**options: Any) -> Callable[[_Function], Any]:
 
     def decorate(function: _Function) -> Any:
         try:
-            return numba.njit(**options)(function)
+            return _stamped(numba.njit(**options)(function))
         except RuntimeError:  # there is no folder that Numba can write to
             if not options.get("cache"):
                 raise
-            return _compile_with_own_cache(function, options)
+            return _stamped(_compile_with_own_cache(function, options))
 
     return decorate
+
+
+def _stamped(kernel: Any) -> Any:
+    """Let a kernel's cache be valid only as long as no file of kernels changes."""
+    index: Any = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+    if hasattr(index, "_source_stamp"):  # Numba's own name; without it, only its own file counts
+        index._source_stamp = (index._source_stamp, _stamp_of_kernels())
+    return kernel
+
+
+@cache
+def _stamp_of_kernels() -> tuple[int, int]:
+    """Return the time of the last change of a file of kernels, and the size of all of them."""
+    package = Path(__file__).parent
+    found = [path.stat() for name in _KERNEL_FILES for path in package.rglob(name)]
+    return max((s.st_mtime_ns for s in found), default=0), sum(s.st_size for s in found)
 
 
 def _compile_with_own_cache(function: _Function, options: dict[str, Any]) -> Any:
