@@ -56,7 +56,7 @@ def _draw_arrivals(axes: Axes, ours: Sequence[Batch]) -> None:
 def _draw_times(
     axes: Axes, ours: Sequence[Batch], plain: Sequence[Batch], plain_title: str
 ) -> None:
-    axes.plot([b.seconds for b in plain], "o-", color=THEIRS, label=f"plain Spark, {plain_title}")
+    axes.plot([b.seconds for b in plain], "o-", color=THEIRS, label=f"plain Spark:\n{plain_title}")
     axes.plot([b.seconds for b in ours], "o-", color=OURS, label="semistream")
     axes.set(title="Time to enrich and write a micro-batch", xlabel="micro-batch", ylabel="seconds")
     axes.set_ylim(bottom=0)

@@ -21,9 +21,9 @@ from semistream.errors import OptionError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST_HEAD_KEYS = 65_536
+MOST_HEAD_KEYS = 4_096
 _FIT_HEAD_KEYS = 256
-_TAIL_HEAD_KEYS = 4_096  # of the tail behind a sample's head; the others are in classes
+_TAIL_HEAD_KEYS = 1_024  # of the tail behind a sample's head; the others are in classes
 _CLASSES_PER_OCTAVE = 8
 # A key counted less often than this in a sample belongs to the tail: its count is mostly chance.
 LEAST_HEAD_COUNT = 8
