@@ -150,7 +150,7 @@ def generated(algorithm: str, count: int) -> list[Case]:
     for _ in range(count):
         shape = _pick(rng, ["one wide row", "half wide", "heavy tail", "duplicates", "many"])
         stream = _pick(rng, ["even", "skewed", "widening", "heavy", "misses first"])
-        rows = 800 if one_by_one else int(_pick(rng, [20_000, 60_000]))
+        rows = 800 if one_by_one else int(_pick(rng, [20_000, 40_000]))
         share = float(_pick(rng, [0.0, 0.01, 0.05]))
         if shape == "duplicates" or stream in ("widening", "misses first"):
             # These multiply rows, or have wide ones.

@@ -218,7 +218,8 @@ def test_a_call_of_a_build_fails(name: str, code: int, goes_on: bool) -> None:
     count = len(calls_of(run, before))
     (old,) = ss.Relation.open(PLACE).snapshots()[:1]
     outcomes = []
-    for at in range(count):
+    # Each call fails once for lack of space; the others, which differ in the message, at some.
+    for at in range(0, count, 1 if goes_on or code == errno.ENOSPC else 3):
         disk = use(before.copied())
         disk.faults = Faults(fail_at=at, code=code, goes_on=goes_on)
         expected = outcome(run, disk)

@@ -779,8 +779,8 @@ MUTANTS = (
     Mutant(
         "read plan: a kernel maps more units than there is memory for",
         "relation/read_kernels.py",
-        "end - window[0] > window[2]:",
-        "end - window[0] > window[2] + 4 * UNIT_BYTES:",
+        "end - window[0] > window[2])",
+        "end - window[0] > window[2] + 4 * UNIT_BYTES)",
         _READ_PLAN,
     ),
     Mutant(

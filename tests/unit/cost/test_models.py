@@ -47,7 +47,7 @@ BUFFERS = {"xhybridjoin": (0.25, 0.5, 1.0)}
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     folder = tmp_path_factory.mktemp("bench")
-    return Bench.build(folder, 100_000, "hdd-2007", warm_cycles=4, cycles=3, batch_rows=2048)
+    return Bench.build(folder, 100_000, "hdd-2007", warm_cycles=3, cycles=2, batch_rows=2048)
 
 
 def test_every_algorithm_has_a_model() -> None:
