@@ -9,7 +9,7 @@ from tests.services.missing import missing
 
 
 def test_a_driver_that_is_killed_and_workers_that_are(tmp_path: Path) -> None:
-    about = {"files": 4, "kills": 2, "workers": 1, "master": chaos.LOCAL}
+    about = {"files": 5, "kills": 2, "workers": 1, "master": chaos.LOCAL}
     did = chaos.one_round(tmp_path, 11, **about)  # type: ignore[arg-type]
     assert did["driver killed"] == 2
     assert did["Python worker killed"] == 1

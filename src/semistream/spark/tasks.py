@@ -27,6 +27,7 @@ from semistream.joins.telemetry import Telemetry
 from semistream.relation.relation import Relation
 from semistream.relation.staleness import Staleness
 from semistream.spark.following import followed, report_damage, snapshot_values
+from semistream.spark.garbage import leave_modules_out
 from semistream.spark.merging import Merging
 from semistream.spark.metrics import JoinClock, counted
 from semistream.spark.packing import PackedWire, Packing
@@ -129,6 +130,7 @@ class Task:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Join the rows of a task, then yield one row: telemetry, or an error of ours."""
+        leave_modules_out()
         batches = (batch for batch in batches if batch.num_rows)
         first = next(batches, None)
         if first is None:
